@@ -1,0 +1,63 @@
+"""Random numbers as a function of (seed, name, index): the same alone, in any pack, on any device, after any resume.
+
+torch's generators are sequences with a state of their own, one per device, and can't be batched over lanes. Here every
+number is a hash of where it is used: two rounds of the 64-bit mixer of SplitMix64 (Steele, Lea, Flood 2014, with
+Stafford's constants), keyed by 128 bits derived from seed and name. Integer arithmetic is exact on every device, so the
+bits agree everywhere, and normal values agree to rounding.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+# Work is done in slices of this many numbers, so that 64-bit intermediates stay in cache and don't double memory use.
+_SLICE = 1 << 18
+
+
+def keys(seeds: Sequence[int], name: str, device: torch.device) -> Tensor:
+    """A 128-bit key per seed for the stream called `name`; (l, 2)."""
+    digests = [hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=16).digest() for seed in seeds]
+    words = [[int.from_bytes(d[:8], "little", signed=True), int.from_bytes(d[8:], "little", signed=True)] for d in digests]
+    return torch.tensor(words, dtype=torch.int64, device=device).reshape(len(seeds), 2)
+
+
+def bits(key: Tensor, first: int, count: int) -> Tensor:
+    """64 random bits for each lane and each index from `first` on; (l, count)."""
+    index = torch.arange(first, first + count, dtype=torch.int64, device=key.device)
+    z = index * _signed(_GOLDEN) + key[:, :1]
+    return _mixed(_mixed(z) ^ key[:, 1:])
+
+
+def uniform(key: Tensor, first: int, count: int) -> Tensor:
+    """Numbers in the open interval (0, 1), 53 bits each; float64, (l, count)."""
+    return (_shifted(bits(key, first, count), 11).double() + 0.5) * 2.0**-53
+
+
+def filled(key: Tensor, first: int, count: int, dtype: torch.dtype, kind: str) -> Tensor:
+    """`count` numbers per lane, uniform or normal, made slice by slice; (l, count)."""
+    out = torch.empty(len(key), count, dtype=dtype, device=key.device)
+    width = max(1, _SLICE // max(1, len(key)))
+    for begin in range(0, count, width):
+        end = min(begin + width, count)
+        u = uniform(key, first + begin, end - begin)
+        out[:, begin:end] = torch.special.ndtri(u) if kind == "normal" else u
+    return out
+
+
+def _mixed(z: Tensor) -> Tensor:
+    for shift, factor in _ROUNDS:
+        z = (z ^ _shifted(z, shift)) * _signed(factor)
+    return z ^ _shifted(z, 31)
+
+
+def _shifted(z: Tensor, places: int) -> Tensor:
+    """Logical right shift: torch's own keeps the sign."""
+    return (z >> places) & ((1 << (64 - places)) - 1)
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >= 1 << 63 else word

@@ -1,0 +1,120 @@
+"""A pack's runs as seen by a task: agreed shapes, knobs as columns, random numbers by name, one lane per run."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, Generic, Self, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from tasks import draws
+from tasks.parameters import parameters_of
+from tasks.training import Training
+
+P = TypeVar("P", bound=Training)
+
+
+class Lanes(Generic[P]):
+    """Runs of equal shape; axis 0 of every tensor is the lane.
+
+    `lanes.shape.width` is a number that all lanes share, `lanes["noise_rate"]` a value per lane, and
+    `lanes.normal("w", m, d)` draws (l, m, d) numbers that depend on each lane's own seed and the name alone.
+    """
+
+    def __init__(self, params: Sequence[P], seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
+        if not params or len(params) != len(seeds):
+            raise ValueError(f"{len(params)} settings and {len(seeds)} seeds; give one of each per lane, at least one")
+        self.params = list(params)
+        self.seeds = list(seeds)
+        self.device = torch.device(device)
+        self.shape = cast(P, _agreed_shape(self.params))
+        self.dtype: torch.dtype = getattr(torch, self.shape.precision)
+        self._knobs: dict[str, Tensor] = {}
+        self._keys: dict[str, Tensor] = {}
+        self._once: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.params)
+
+    def __getitem__(self, knob: str) -> Tensor:
+        """The knob's value per lane; (l,)."""
+        if knob not in self._knobs:
+            values = [getattr(params, knob) for params in self.params]
+            whole = isinstance(values[0], int)
+            self._knobs[knob] = torch.tensor(values, dtype=torch.int64 if whole else self.dtype, device=self.device)
+        return self._knobs[knob]
+
+    def column(self, knob: str, axes: int = 2) -> Tensor:
+        """The knob shaped to multiply a tensor of `axes` axes after the lane's; (l, 1, 1)."""
+        return self[knob].reshape(-1, *[1] * axes)
+
+    def normal(self, name: str, *size: int, steps: range | None = None) -> Tensor:
+        """Standard normal numbers; (l, *size), or (l, steps, *size) where drawn anew at every step."""
+        return self._drawn(name, size, steps, "normal")
+
+    def uniform(self, name: str, *size: int, steps: range | None = None) -> Tensor:
+        """Numbers in (0, 1); (l, *size), or (l, steps, *size)."""
+        return self._drawn(name, size, steps, "uniform")
+
+    def sign(self, name: str, *size: int, steps: range | None = None) -> Tensor:
+        """-1 or 1 with equal chance; (l, *size), or (l, steps, *size)."""
+        return torch.where(self._drawn(name, size, steps, "uniform") < 0.5, -1.0, 1.0).to(self.dtype)
+
+    def integers(self, name: str, below: int, *size: int, steps: range | None = None) -> Tensor:
+        """Whole numbers from 0 to below - 1; (l, *size), or (l, steps, *size)."""
+        u = self._drawn(name, size, steps, "uniform", dtype=torch.float64)
+        return (u * below).long()
+
+    def permutation(self, name: str, length: int) -> Tensor:
+        """A random order of `length` things; (l, length)."""
+        return self._drawn(name, (length,), None, "uniform", dtype=torch.float64).argsort(dim=1, stable=True)
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """What `make` gives, kept for this pack: for data that draws alone determine.
+
+        It is not part of the state: a checkpoint leaves it out, and a resumed pack makes it again.
+        Give tensors with the lane axis first, or a tuple of such.
+        """
+        if name not in self._once:
+            self._once[name] = make()
+        return self._once[name]
+
+    def select(self, keep: Sequence[int]) -> Self:
+        """The lanes at these places, in this order."""
+        chosen = type(self)([self.params[i] for i in keep], [self.seeds[i] for i in keep], self.device)
+        index = torch.tensor(list(keep), device=self.device)
+        chosen._once = {name: _rows(value, index) for name, value in self._once.items()}
+        return chosen
+
+    def _drawn(
+        self, name: str, size: tuple[int, ...], steps: range | None, kind: str, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        if name not in self._keys:
+            self._keys[name] = draws.keys(self.seeds, name, self.device)
+        each = torch.Size(size).numel()
+        first, shape = (0, size) if steps is None else (steps.start * each, (len(steps), *size))
+        count = each if steps is None else len(steps) * each
+        return draws.filled(self._keys[name], first, count, dtype or self.dtype, kind).reshape(len(self), *shape)
+
+
+class _Shape(SimpleNamespace):
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{name!r} is not a shape; if it is a knob, it differs per lane: lanes[{name!r}]")
+
+
+def _agreed_shape(params: Sequence[Training]) -> _Shape:
+    shapes = [name for name, parameter in parameters_of(type(params[0])).items() if parameter.kind == "shape"]
+    for name in shapes:
+        values = {getattr(p, name) for p in params}
+        if len(values) > 1:
+            raise ValueError(f"{name} is a shape, but the lanes have {sorted(values)}; put them in separate packs")
+    return _Shape(**{name: getattr(params[0], name) for name in shapes})
+
+
+def _rows(value: Any, index: Tensor) -> Any:
+    if isinstance(value, Tensor):
+        return value[index]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return type(value)(**{f.name: _rows(getattr(value, f.name), index) for f in dataclasses.fields(value)})
+    return tuple(_rows(part, index) for part in value)

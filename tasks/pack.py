@@ -1,0 +1,132 @@
+"""Train the runs of a pack together: the loop that every task shares, with checkpoint, resume and dropping of lanes."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasks.lanes import Lanes, P
+from tasks.task import State, Task
+from tasks.training import measured_steps, snapshot_steps
+
+# A stretch of steps between two looks at the clock takes about this long, so that a pack can be interrupted in time.
+_STRETCH_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What was measured at one step. `lanes` are places in the pack as it was made, whatever was dropped since."""
+
+    step: int
+    lanes: np.ndarray
+    metrics: Mapping[str, np.ndarray]
+    """A value per lane."""
+    arrays: Mapping[str, np.ndarray]
+    """A row per lane; empty but at snapshots."""
+    diverged: np.ndarray
+    """True where a lane's metrics are no longer finite. Such lanes end with this frame."""
+
+
+class Pack(Generic[P]):
+    """Runs of equal shape, trained together from step 0, or from a checkpoint, to the last step."""
+
+    def __init__(self, task: Task[P], lanes: Lanes[P]) -> None:
+        self.task = task
+        self.lanes = lanes
+        self.places = np.arange(len(lanes))
+        self.step = 0
+        self._measured_at = -1
+        self._schedule = measured_steps(lanes.shape)
+        self._snapshots = snapshot_steps(lanes.shape)
+        self._steps_per_second = 0.0
+        self._state: State = task.init(lanes)
+
+    @property
+    def finished(self) -> bool:
+        return len(self.places) == 0 or self._measured_at >= self._schedule[-1]
+
+    @torch.no_grad()
+    def advance(self, seconds: float) -> list[Frame]:
+        """Train for about this long, at least one stretch of steps, and return the frames measured on the way."""
+        frames = []
+        deadline = time.perf_counter() + seconds
+        while not self.finished:
+            target = next(step for step in self._schedule if step > self._measured_at)
+            if self.step < target:
+                self._train_towards(target)
+            if self.step == target:
+                frames.append(self._frame())
+            if time.perf_counter() >= deadline:
+                break
+        return frames
+
+    def drop(self, places: Sequence[int]) -> None:
+        """End these lanes; the others go on as if nothing had happened."""
+        self._keep([i for i, place in enumerate(self.places) if place not in set(places)])
+
+    def checkpoint(self) -> dict[str, Any]:
+        """All that is needed to go on later, as tensors and plain values."""
+        return {
+            "state": {name: tensor.cpu() for name, tensor in self._state.items()},
+            "places": self.places.tolist(),
+            "step": self.step,
+            "measured_at": self._measured_at,
+        }
+
+    @classmethod
+    def resumed(cls, task: Task[P], lanes: Lanes[P], checkpoint: Mapping[str, Any]) -> Self:
+        """The pack as it was when the checkpoint was taken; `lanes` are all lanes that it was made of."""
+        pack = cls.__new__(cls)
+        pack.task = task
+        pack.places = np.array(checkpoint["places"], dtype=int)
+        pack.lanes = lanes.select(pack.places) if len(pack.places) else lanes
+        pack.step = checkpoint["step"]
+        pack._measured_at = checkpoint["measured_at"]
+        pack._schedule = measured_steps(lanes.shape)
+        pack._snapshots = snapshot_steps(lanes.shape)
+        pack._steps_per_second = 0.0
+        pack._state = {name: tensor.to(lanes.device) for name, tensor in checkpoint["state"].items()}
+        return pack
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self._state.values())
+
+    def _train_towards(self, target: int) -> None:
+        """One stretch: to the target, or to a multiple of the task's block before it that takes about a stretch."""
+        block = self.task.block
+        wanted = max(1, int(self._steps_per_second * _STRETCH_SECONDS))
+        stop = min(target, (self.step // block + max(1, wanted // block)) * block)
+        began = time.perf_counter()
+        self._state = self.task.advance(self.lanes, self._state, self.step, stop)
+        if self.lanes.device.type == "cuda":
+            torch.cuda.synchronize(self.lanes.device)
+        self._steps_per_second = (stop - self.step) / max(time.perf_counter() - began, 1e-6)
+        self.step = stop
+
+    def _frame(self) -> Frame:
+        measured = {name: _array(tensor) for name, tensor in self.task.measure(self.lanes, self._state).items()}
+        metrics = {name: measured[name] for name in self.task.scalars}
+        arrays = {name: value for name, value in measured.items() if name not in metrics}
+        required = [metrics[name] for name, metric in self.task.metrics.items() if not metric.per and not metric.may_be_absent]
+        diverged = ~np.isfinite(required).all(axis=0) if required else np.zeros(len(self.places), bool)
+        frame = Frame(self.step, self.places, metrics, arrays if self.step in self._snapshots else {}, diverged)
+        self._measured_at = self.step
+        if diverged.any():
+            self._keep([int(i) for i in np.flatnonzero(~diverged)])
+        return frame
+
+    def _keep(self, kept: list[int]) -> None:
+        self.places = self.places[kept]
+        if kept:
+            index = torch.tensor(kept, device=self.lanes.device)
+            self._state = {name: tensor[index] for name, tensor in self._state.items()}
+            self.lanes = self.lanes.select(kept)
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().to("cpu", torch.float64).numpy()

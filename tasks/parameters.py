@@ -1,0 +1,124 @@
+"""Declare a task's parameters once: type, default, bounds, help, and whether a pack may mix their values.
+
+A *shape* decides the sizes of tensors or the schedule, so runs of one pack must agree on it; a *knob* is a number that
+may differ from lane to lane. Bounds are declared beside the default, so that specs, command line, schema and task all
+report the same rule.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, cast, get_type_hints
+
+Value = bool | int | float | str
+T = TypeVar("T", bool, int, float, str)
+
+_KEY = "mislabel.parameter"
+_TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    name: str
+    kind: Literal["shape", "knob"]
+    type: type
+    default: Value
+    help: str
+    at_least: float | None = None
+    at_most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    choices: tuple[Value, ...] | None = None
+
+    def problem(self, value: object) -> str | None:
+        """What is wrong with `value`, or None. The sentence starts with the value."""
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if self.type is float and not number:
+            return f"{value!r} is not a number"
+        if self.type is int and not (number and float(cast(float, value)).is_integer()):
+            return f"{value!r} is not a whole number"
+        if self.type in (bool, str) and not isinstance(value, self.type):
+            return f"{value!r} is not {_TYPE_NAMES[self.type]}"
+        if number and not math.isfinite(cast(float, value)):
+            return f"{value!r} is not finite"
+        if self.choices is not None and value not in self.choices:
+            return f"{value!r} is not one of {', '.join(map(str, self.choices))}"
+        if number:
+            return self._out_of_bounds(cast(float, value))
+        return None
+
+    def _out_of_bounds(self, value: float) -> str | None:
+        if self.at_least is not None and value < self.at_least:
+            return f"{value!r} is not at least {self.at_least:g}"
+        if self.at_most is not None and value > self.at_most:
+            return f"{value!r} is not at most {self.at_most:g}"
+        if self.above is not None and value <= self.above:
+            return f"{value!r} is not above {self.above:g}"
+        if self.below is not None and value >= self.below:
+            return f"{value!r} is not below {self.below:g}"
+        return None
+
+    def typed(self, value: Value) -> Value:
+        """`value` in the declared type, so that 1 and 1.0 are the same setting of a float."""
+        return cast(Value, self.type(value))
+
+    @property
+    def rule(self) -> str:
+        """The bounds in words, for help texts."""
+        if self.choices is not None:
+            return "one of " + ", ".join(map(str, self.choices))
+        bounds = [("≥", self.at_least), (">", self.above), ("≤", self.at_most), ("<", self.below)]
+        return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
+
+
+def shape(
+    default: T,
+    *,
+    help: str,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    choices: Sequence[Value] | None = None,
+) -> T:
+    """A parameter that the runs of a pack must agree on."""
+    return _field(default, kind="shape", help=help, at_least=at_least, at_most=at_most, choices=choices)
+
+
+def knob(
+    default: T,
+    *,
+    help: str,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    between: tuple[float, float] | None = None,
+) -> T:
+    """A number that may differ from lane to lane; `between` includes both ends."""
+    if isinstance(default, str):
+        raise TypeError(f"a knob is a number, not the string {default!r}; make it a shape")
+    low, high = between if between is not None else (at_least, at_most)
+    return _field(default, kind="knob", help=help, at_least=low, at_most=high, above=above, below=below)
+
+
+def _field(default: T, choices: Sequence[Value] | None = None, **declared: Any) -> T:
+    declared["choices"] = None if choices is None else tuple(choices)
+    return cast(T, dataclasses.field(default=default, metadata={_KEY: declared}))
+
+
+def parameters_of(params: type) -> dict[str, Parameter]:
+    """The declared parameters of a task's `Params` class, in order of declaration."""
+    hints = get_type_hints(params)
+    declared = {}
+    for field in dataclasses.fields(params):
+        if _KEY not in field.metadata:
+            raise TypeError(f"{params.__qualname__}.{field.name}: declare it with shape(...) or knob(...)")
+        declared[field.name] = Parameter(
+            name=field.name, type=hints[field.name], default=field.default, **field.metadata[_KEY]
+        )
+    return declared
+
+
+def values_of(params: object) -> Mapping[str, Value]:
+    """A Params instance as a plain mapping, in order of declaration."""
+    return {field.name: getattr(params, field.name) for field in dataclasses.fields(cast(Any, params))}

@@ -1,0 +1,82 @@
+"""What a task is: typed parameters, declared metrics, and three functions of an explicit state.
+
+`init`, `advance` and `measure` work on all lanes at once and know nothing of who calls them. Everything else (loop,
+checkpoint, dropping of lanes) is written once, in `tasks.pack`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal
+
+from torch import Tensor
+
+from tasks.lanes import Lanes, P
+from tasks.parameters import Parameter, Value, parameters_of
+
+State = Mapping[str, Tensor]
+"""Tensors with the lane axis first. What draws alone determine belongs in `lanes.once` instead."""
+
+# Columns of the store that every task shares, which no parameter or metric may be called.
+RESERVED = frozenset(
+    "run_id cell_id seed sweep task task_version status step metric values attempt error host device pack_id pack_lanes "
+    "started_at finished_at train_seconds".split()
+)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One thing measured.
+
+    A metric `per` neuron (or whatever the word) is an array per lane, kept at the run's snapshots only.
+    Where a metric `may_be_absent`, nan says that there is nothing to measure (yet), not that the run diverged.
+    """
+
+    help: str
+    per: str | None = None
+    may_be_absent: bool = False
+
+
+def _no_conflicts(params: Any) -> Iterable[str]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Task(Generic[P]):
+    name: str
+    version: int
+    """Raise it when the same parameters give other numbers: results of the old version are then not reused."""
+    params: type[P]
+    metrics: Mapping[str, Metric]
+    init: Callable[[Lanes[P]], State]
+    advance: Callable[[Lanes[P], State, int, int], State]
+    measure: Callable[[Lanes[P], State], Mapping[str, Tensor]]
+    conflicts: Callable[[P], Iterable[str]] = field(default=_no_conflicts)
+    """Sentences on what is wrong between parameters that are each within their own bounds."""
+    block: int = 1
+    """`advance` is called from and to frames and multiples of this, never in between."""
+    largest_pack: int | None = None
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        return parameters_of(self.params)
+
+    def names(self, kind: Literal["shape", "knob"]) -> list[str]:
+        return [name for name, parameter in self.parameters.items() if parameter.kind == kind]
+
+    @property
+    def scalars(self) -> list[str]:
+        """Metrics that are one number per lane."""
+        return [name for name, metric in self.metrics.items() if metric.per is None]
+
+    def settings(self, values: Mapping[str, Value]) -> P:
+        """The task's Params from plain values, which must be valid."""
+        declared = self.parameters
+        return self.params(**{name: declared[name].typed(value) for name, value in values.items()})  # type: ignore[arg-type]
+
+    @property
+    def summary(self) -> str:
+        """The first line of the task module's docstring."""
+        import sys
+
+        doc = sys.modules[self.init.__module__].__doc__ or self.name
+        return doc.strip().splitlines()[0]
