@@ -1,0 +1,356 @@
+"""Read a spec and report every mistake in it at once, each with its place, the rule, the value and what would be right."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from sweeps.document import LARGEST_BYTES, Document, Path, dotted, kind_of, read_document
+from sweeps.errors import Problem, SpecError, nearest
+from sweeps.expression import Expression, ExpressionError, parse_expression
+from sweeps.spec import LONGEST_NAME, NAME, Axis, Objective, Section, Seeds, Spec
+from tasks.parameters import Parameter
+from tasks.registry import find_task, task_names
+from tasks.task import Task
+
+# An integer range without points is walked through value by value on a grid, up to this length.
+LONGEST_WALK = 10_000
+
+
+def read_spec(path: str, overrides: tuple[str, ...] = ()) -> tuple[Spec, Task[Any]]:
+    """The spec in that file with the `--set` overrides applied, and its task. SpecError with all that is wrong."""
+    file = FilePath(path)
+    try:
+        size = file.stat().st_size
+        if size > LARGEST_BYTES:
+            raise SpecError(path, [Problem("", f"{size:,} bytes; a spec has at most {LARGEST_BYTES:,}")])
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise SpecError(path, [Problem("", "is not UTF-8 text; a spec is a YAML file")]) from None
+    except OSError as error:
+        raise SpecError(path, [Problem("", f"can't be read: {error.strerror}")]) from None
+    document = read_document(text, path)
+    for assignment in overrides:
+        document.set(assignment)
+    return checked_spec(document)
+
+
+def checked_spec(document: Document) -> tuple[Spec, Task[Any]]:
+    check = _Check(document)
+    spec = check.spec()
+    if check.problems or spec is None or check.task is None:
+        raise SpecError(document.source, sorted(check.problems, key=lambda p: _line(p.place)))
+    return spec, check.task
+
+
+class _Check:
+    """Goes through a document section by section, so that a mistake in one does not hide those in the next."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.values = document.values
+        self.problems: list[Problem] = []
+        self.task: Task[Any] | None = None
+
+    def spec(self) -> Spec | None:
+        self._unknown_keys()
+        read: dict[str, Any] = {"name": self._name(), "task": self._task(), "parameters": self._parameters()}
+        read["metric"] = self._objectives()
+        for key in ("method", "seeds", "budget", "resources", "track", "early_terminate"):
+            if key in self.values:
+                read[key] = self._section(key)
+        if read.get("early_terminate") is not None:
+            self._say(
+                ("early_terminate",),
+                "this version runs every run to its last step; remove the key (stopping rules are not there yet)",
+            )
+        read["exclude"] = self._exclude()
+        if self.problems:
+            return None
+        spec = Spec.model_construct(**read)
+        self._what_goes_together(spec)
+        return spec
+
+    def _say(self, path: Path, text: str) -> None:
+        self.problems.append(self.document.problem(path, text))
+
+    def _unknown_keys(self) -> None:
+        for key in self.values:
+            if key not in Spec.model_fields:
+                known = ", ".join(Spec.model_fields)
+                self._say((key,), f"not a key of a spec{nearest(key, Spec.model_fields) or f'; it has {known}'}")
+
+    def _name(self) -> str:
+        name = self.values.get("name")
+        if name is None:
+            self._say(("name",), "is missing; give the sweep a name, such as noise-by-width")
+        elif not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+            self._say(
+                ("name",),
+                f"{name!r} is not a name; use letters, digits, - and _, with single dots inside, at most {LONGEST_NAME}",
+            )
+        return str(name)
+
+    def _task(self) -> str:
+        name = self.values.get("task")
+        choices = task_names()
+        if name is None:
+            self._say(("task",), f"is missing; there are {', '.join(choices)}")
+        elif name not in choices:
+            hint = nearest(str(name), choices) or f"; there are {', '.join(choices)}"
+            self._say(("task",), f"{name!r} is not an installed task{hint}")
+        else:
+            self.task = find_task(name)
+        return str(name)
+
+    def _parameters(self) -> dict[str, Any]:
+        given = self.values.get("parameters")
+        if given is None:
+            return {}
+        if not isinstance(given, dict):
+            self._say(("parameters",), f"is {kind_of(given)}; write a mapping of parameter names to values")
+            return {}
+        read: dict[str, Any] = {}
+        for name, value in given.items():
+            declared = self.task.parameters if self.task else {}
+            if self.task and name not in declared:
+                hint = nearest(name, declared) or f"; it has {', '.join(declared)}"
+                self._say(("parameters", name), f"not a parameter of {self.task.name}{hint}")
+            read[name] = self._parameter(name, value, declared.get(name))
+        self._conditions(read)
+        return read
+
+    def _parameter(self, name: str, value: Any, parameter: Parameter | None) -> Any:
+        path: Path = ("parameters", name)
+        if isinstance(value, dict):
+            return self._axis(path, value, parameter)
+        if isinstance(value, list):
+            self._say(path, f"is a list; write {{values: {value}}} to try each of them".replace("'", ""))
+            return None
+        if value is None:
+            self._say(path, "has no value")
+            return None
+        return self._typed(path, value, parameter)
+
+    def _typed(self, path: Path, value: Any, parameter: Parameter | None) -> Any:
+        if parameter is None:
+            return value
+        problem = parameter.problem(value)
+        if problem:
+            self._say(path, problem)
+            return value
+        return parameter.typed(value)
+
+    def _axis(self, path: Path, value: dict[str, Any], parameter: Parameter | None) -> Axis | None:
+        if not value.keys() & {"values", "min", "max"}:
+            self._say(path, "gives no values; write {values: [..]}, or {min: .., max: ..}")
+        axis = self._model(Axis, value, path)
+        if axis is None:
+            return None
+        if axis.values is not None:
+            if axis.min is not None or axis.max is not None:
+                self._say(path, "gives both values and a range; keep one of them")
+            return self._axis_of_values(path, axis, parameter)
+        if axis.min is not None and axis.max is not None:
+            return self._axis_of_range(path, axis, parameter)
+        if value.keys() & {"min", "max"}:
+            self._say(path, f"a range needs both ends; {'max' if axis.max is None else 'min'} is missing")
+        return None
+
+    def _axis_of_values(self, path: Path, axis: Axis, parameter: Parameter | None) -> Axis:
+        assert axis.values is not None
+        typed = [self._typed((*path, "values", i), value, parameter) for i, value in enumerate(axis.values)]
+        for i, value in enumerate(typed):
+            if value in typed[:i]:
+                self._say((*path, "values", i), f"{value!r} stands twice")
+        if axis.points is not None or axis.scale != "linear":
+            self._say(path, "points and scale belong to a range, not to a list of values")
+        return axis.model_copy(update={"values": typed})
+
+    def _axis_of_range(self, path: Path, axis: Axis, parameter: Parameter | None) -> Axis:
+        assert axis.min is not None
+        assert axis.max is not None
+        if parameter and parameter.type in (bool, str):
+            kind = "true/false" if parameter.type is bool else "words"
+            self._say(path, f"{parameter.name} takes {kind}, which have no range; write {{values: [..]}}")
+            return axis
+        for end in ("min", "max"):
+            self._typed((*path, end), _whole(getattr(axis, end)), parameter)
+        if not axis.min < axis.max:
+            self._say(path, f"min {axis.min:g} is not below max {axis.max:g}; a single value is written without a range")
+        if axis.scale == "log" and axis.min <= 0:
+            self._say((*path, "min"), f"{axis.min:g} is not above 0, as a log scale needs")
+        return axis
+
+    def _conditions(self, read: Mapping[str, Any]) -> None:
+        """`when` reads other parameters of the task, and in no circle."""
+        reads: dict[str, frozenset[str]] = {}
+        for name, axis in read.items():
+            if isinstance(axis, Axis) and axis.when is not None:
+                expression = self._expression(axis.when, ("parameters", name, "when"))
+                reads[name] = expression.names if expression else frozenset()
+        for name in reads:
+            if name in _reached(name, reads):
+                self._say(("parameters", name, "when"), f"depends on {name} itself, directly or through other conditions")
+
+    def _exclude(self) -> tuple[str, ...]:
+        given = self.values.get("exclude", [])
+        if isinstance(given, str):
+            given = [given]
+        if not isinstance(given, list):
+            self._say(("exclude",), f"is {kind_of(given)}; write a list of conditions")
+            return ()
+        for i, text in enumerate(given):
+            self._expression(text, ("exclude", i))
+        return tuple(map(str, given))
+
+    def _expression(self, text: object, path: Path) -> Expression | None:
+        try:
+            expression = parse_expression(text)
+        except ExpressionError as error:
+            self._say(path, str(error))
+            return None
+        if self.task:
+            declared = self.task.parameters
+            for name in sorted(expression.names - declared.keys()):
+                self._say(path, f"{name!r} is not a parameter of {self.task.name}{nearest(name, declared)}")
+            if expression.names <= declared.keys():
+                try:
+                    expression.holds({name: declared[name].default for name in expression.names})
+                except ExpressionError as error:
+                    self._say(path, str(error))
+        return expression
+
+    def _objectives(self) -> tuple[Objective, ...]:
+        given = self.values.get("metric")
+        if given is None:
+            return ()
+        several = isinstance(given, list)
+        objectives = []
+        for i, value in enumerate(given if several else [given]):
+            path: Path = ("metric", i) if several else ("metric",)
+            objective = self._model(Objective, value, path)
+            if objective is None:
+                continue
+            objectives.append(objective)
+            if self.task and objective.name not in self.task.scalars:
+                known = ", ".join(sorted(self.task.scalars))
+                hint = nearest(objective.name, self.task.scalars)
+                self._say((*path, "name"), f"{objective.name!r} is not measured by this task{hint}; it measures {known}")
+        return tuple(objectives)
+
+    def _section(self, key: str) -> Any:
+        value = self.values[key]
+        if key == "seeds" and isinstance(value, int) and not isinstance(value, bool):
+            value = {"count": value}
+        if key == "method" and isinstance(value, str):
+            value = {"name": value}
+        if value is None:
+            return Spec.model_fields[key].default
+        if not isinstance(value, dict) and key == "seeds":
+            self._say((key,), f"is {kind_of(value)}; write a number of seeds, or {{count: 20, first: 0}}")
+            return Seeds()
+        annotation = Spec.model_fields[key].annotation
+        model = next(t for t in (annotation, *getattr(annotation, "__args__", ())) if isinstance(t, type) and issubclass(t, Section))
+        return self._model(model, value, (key,))
+
+    def _model(self, model: type[Any], value: Any, path: Path) -> Any:
+        """The section's model, or None with its mistakes said."""
+        if not isinstance(value, dict):
+            self._say(path, f"is {kind_of(value)}; write a mapping of {', '.join(model.model_fields)}")
+            return None
+        try:
+            return TypeAdapter(model).validate_python(value)
+        except ValidationError as error:
+            for mistake in error.errors():
+                self._say(*_said(mistake, path, model))
+            return None
+
+    def _what_goes_together(self, spec: Spec) -> None:
+        method = spec.method.name
+        if method == "grid":
+            for name, axis in spec.axes().items():
+                if axis.values is None and axis.points is None and not self._walkable(name, axis):
+                    self._say(("parameters", name), "a grid over a range needs points; write how many, or list values")
+            if spec.budget.cells is not None:
+                self._say(("budget", "cells"), "a grid runs all its cells; remove it, or use method random or tpe")
+        else:
+            if spec.budget.cells is None:
+                self._say(("budget", "cells"), f"is missing; {method} needs to know how many cells to propose")
+            if not spec.axes():
+                self._say(("parameters",), f"none varies, so {method} has nothing to propose")
+        if method == "tpe" and not spec.metric:
+            self._say(("metric",), "is missing; tpe needs to know what to improve, such as {name: .., goal: minimize}")
+        if isinstance(spec.resources.pack, int) and spec.resources.pack < 1:
+            self._say(("resources", "pack"), f"{spec.resources.pack} is not at least 1")
+        if self.task and not self.problems:
+            self._task_agrees(spec)
+
+    def _walkable(self, name: str, axis: Axis) -> bool:
+        assert axis.min is not None
+        assert axis.max is not None
+        whole = self.task is not None and self.task.parameters[name].type is int
+        return whole and axis.scale == "linear" and axis.max - axis.min < LONGEST_WALK
+
+    def _task_agrees(self, spec: Spec) -> None:
+        """Rules between parameters, tried on a first cell and on each single value of the axes."""
+        from sweeps.space import Space
+
+        assert self.task is not None
+        space = Space(spec, self.task)
+        first = space.sample_cell()
+        told = set()
+        for name, value in [("", None), *space.single_values()]:
+            cell = first if not name else {**first, name: value}
+            for text in self.task.conflicts(self.task.settings(cell)):
+                if text not in told:
+                    told.add(text)
+                    self._say(("parameters", name) if name else ("parameters",), text)
+
+
+def _said(mistake: Any, path: Path, model: type[BaseModel]) -> tuple[Path, str]:
+    """One of pydantic's mistakes in our words."""
+    where: Path = (*path, *[part for part in mistake["loc"] if part in model.model_fields or isinstance(part, int)])
+    value, kind, limits = mistake["input"], mistake["type"], mistake.get("ctx", {})
+    if kind == "extra_forbidden":
+        key = str(mistake["loc"][-1])
+        hint = nearest(key, model.model_fields) or f"; there are {', '.join(model.model_fields)}"
+        return (*path, key), f"not a key of {dotted(path[:1])}{hint}"
+    if kind == "missing":
+        return (*path, *mistake["loc"]), "is missing"
+    if kind == "literal_error":
+        wanted = limits["expected"].replace("'", "")
+        choices = wanted.replace(" or ", ", ").split(", ")
+        return where, f"{value!r} is not one of {', '.join(choices)}{nearest(str(value), choices)}"
+    if kind in ("greater_than_equal", "greater_than", "less_than_equal", "less_than"):
+        rule = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+        return where, "; ".join(f"{value!r} is not {rule[name]} {bound}" for name, bound in limits.items())
+    if kind == "too_short":
+        return where, "is empty; list at least one value"
+    if kind.startswith("value_error"):
+        return where, str(limits.get("error", mistake["msg"]))
+    wanted = {"int_type": "a whole number", "float_type": "a number", "string_type": "a word", "list_type": "a list"}
+    shown = repr(value) if not isinstance(value, dict | list) else kind_of(value)
+    return where, f"{shown} is not {wanted.get(kind, mistake['msg'].lower())}"
+
+
+def _reached(name: str, reads: Mapping[str, frozenset[str]]) -> set[str]:
+    """All parameters that the condition of `name` depends on, through any number of conditions."""
+    reached: set[str] = set()
+    ahead = set(reads[name])
+    while ahead:
+        at = ahead.pop()
+        reached.add(at)
+        ahead |= reads.get(at, frozenset()) - reached
+    return reached
+
+
+def _whole(value: float) -> int | float:
+    return int(value) if math.isfinite(value) and value.is_integer() else value
+
+
+def _line(place: str) -> tuple[int, str]:
+    number = place.removeprefix("line ").split(",")[0]
+    return (int(number), "") if number.isdigit() else (1 << 30, place)

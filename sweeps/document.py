@@ -1,0 +1,166 @@
+"""Read a YAML document into plain values that remember where they stand, and refuse what a spec never needs.
+
+YAML 1.1 reads `1e-3` as a string, `no` as false and `0o17` in octal; tags can build objects, and anchors can make a short
+file grow without bound. So scalars follow YAML 1.2's core rules here, and tags, anchors and aliases are refused.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from sweeps.errors import Problem, SpecError
+
+LARGEST_BYTES = 1_000_000
+DEEPEST = 12
+
+_INT = re.compile(r"[-+]?[0-9]+(_[0-9]+)*")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORDS: dict[str, Any] = {
+    "": None, "~": None, "null": None, "true": True, "false": False,
+    ".inf": float("inf"), "-.inf": float("-inf"), ".nan": float("nan"),
+}  # fmt: skip
+
+Path = tuple[str | int, ...]
+
+
+@dataclass
+class Document:
+    """A mapping read from YAML, and the line of each of its parts."""
+
+    source: str
+    values: dict[str, Any]
+    places: dict[Path, str] = field(default_factory=dict)
+
+    def problem(self, path: Path, text: str) -> Problem:
+        """A problem at the path, with the place of the nearest part that has one."""
+        known = next((self.places[path[:i]] for i in range(len(path), -1, -1) if path[:i] in self.places), "")
+        return Problem(dotted(path), text, known)
+
+    def set(self, assignment: str) -> None:
+        """Apply `parameters.width=512`; the value is read as YAML, and missing parts of the path are made."""
+        name, equals, text = assignment.partition("=")
+        path = tuple(name.strip().split("."))
+        if not equals or not all(path):
+            raise SpecError("--set", [Problem(assignment, "is not of the form key=value, such as seeds=5")])
+        at = self.values
+        for key in path[:-1]:
+            inner = at.get(key)
+            if not isinstance(inner, dict):
+                inner = at[key] = {}
+            at = inner
+        at[path[-1]] = read_value(text, f"--set {assignment}")
+        for known in [known for known in self.places if known[: len(path)] == path]:
+            del self.places[known]
+        self.places[path] = f"--set {assignment}"
+
+
+def dotted(path: Path) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def read_document(text: str, source: str) -> Document:
+    """The document, which must be a mapping; SpecError with all that YAML itself forbids."""
+    document = Document(source, {})
+    value = _read(text, source, document.places)
+    if value is None:
+        value = {}
+    if not isinstance(value, dict):
+        raise SpecError(source, [Problem("", f"a spec is a mapping of keys such as name and task, not {kind_of(value)}")])
+    document.values = value
+    return document
+
+
+def read_value(text: str, source: str) -> Any:
+    return _read(text, source, {})
+
+
+def kind_of(value: object) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    return "nothing" if value is None else f"the value {value!r}"
+
+
+def _read(text: str, source: str, places: dict[Path, str]) -> Any:
+    if len(text) > LARGEST_BYTES:
+        raise SpecError(source, [Problem("", f"{len(text):,} characters; a spec has at most {LARGEST_BYTES:,}")])
+    try:
+        events = list(yaml.parse(text, Loader=yaml.SafeLoader))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise SpecError(source, [_syntax_problem(error)]) from None
+    _refuse_what_no_spec_needs(events, source)
+    if sum(isinstance(event, yaml.DocumentStartEvent) for event in events) > 1:
+        raise SpecError(source, [Problem("", "holds several documents; a file is one spec")])
+    nodes = iter([e for e in events if isinstance(e, yaml.ScalarEvent | yaml.CollectionStartEvent | yaml.CollectionEndEvent)])
+    twice: list[Problem] = []
+    first = next(nodes, None)
+    value = None if first is None else _value(first, nodes, (), places, twice)
+    if twice:
+        raise SpecError(source, twice)
+    return value
+
+
+def _refuse_what_no_spec_needs(events: list[Any], source: str) -> None:
+    problems, depth = [], 0
+    for event in events:
+        line = f"line {event.start_mark.line + 1}"
+        if isinstance(event, yaml.AliasEvent):
+            problems.append(Problem(f"*{event.anchor}", "aliases are not read; write the value out", line))
+            continue
+        if getattr(event, "anchor", None):
+            problems.append(Problem(f"&{event.anchor}", "anchors are not read; write the value out", line))
+        if getattr(event, "tag", None):
+            problems.append(Problem(event.tag, "tags are not read; write a plain value", line))
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            problems.append(Problem("", f"nested more than {DEEPEST} levels deep", line))
+            break
+    if problems:
+        raise SpecError(source, problems[:20])
+
+
+def _value(event: Any, nodes: Iterator[Any], path: Path, places: dict[Path, str], twice: list[Problem]) -> Any:
+    places.setdefault(path, f"line {event.start_mark.line + 1}")
+    if isinstance(event, yaml.ScalarEvent):
+        return _scalar(event.value) if event.implicit[0] else event.value
+    if isinstance(event, yaml.SequenceStartEvent):
+        items: list[Any] = []
+        while not isinstance(inner := next(nodes), yaml.SequenceEndEvent):
+            items.append(_value(inner, nodes, (*path, len(items)), places, twice))
+        return items
+    mapping: dict[str, Any] = {}
+    while not isinstance(key := next(nodes), yaml.MappingEndEvent):
+        name = key.value if isinstance(key, yaml.ScalarEvent) else None
+        line = f"line {key.start_mark.line + 1}"
+        if name is None:
+            twice.append(Problem(dotted(path), "a key must be a word", line))
+            name = str(_value(key, nodes, path, places, twice))
+        elif name in mapping:
+            twice.append(Problem(dotted((*path, name)), f"stands twice, first on {places[(*path, name)]}", line))
+        places.setdefault((*path, name), line)
+        mapping[name] = _value(next(nodes), nodes, (*path, name), places, twice)
+    return mapping
+
+
+def _scalar(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if _INT.fullmatch(text) and len(text) < 300:
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text.replace("_", ""))
+    return text
+
+
+def _syntax_problem(error: Exception) -> Problem:
+    mark = getattr(error, "problem_mark", None)
+    what = getattr(error, "problem", None) or str(error).splitlines()[0]
+    return Problem("", f"not valid YAML: {what}", f"line {mark.line + 1}, column {mark.column + 1}" if mark else "")

@@ -1,0 +1,136 @@
+"""Conditions on parameters, as in `noise_rate > 0.3 and width == 512`: parsed, never run as Python.
+
+Python's own parser gives the tree; only the nodes named here are read, and anything else is refused by name. Values may
+be numpy columns, so a condition is decided for a million cells at once. Arithmetic is that of floating point: 1/0 is inf.
+"""
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+LONGEST = 1000
+_WHAT_IS_READ = "names, numbers, 'strings', true, false, == != < <= > >=, in [..], and or not, + - * / % **"
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply, ast.Div: np.divide, ast.Mod: np.mod, ast.Pow: np.power,
+}  # fmt: skip
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: lambda a, b: a == b, ast.NotEq: lambda a, b: a != b, ast.Lt: lambda a, b: a < b,
+    ast.LtE: lambda a, b: a <= b, ast.Gt: lambda a, b: a > b, ast.GtE: lambda a, b: a >= b,
+    ast.In: lambda a, b: np.logical_or.reduce([a == item for item in b] or [False]),
+    ast.NotIn: lambda a, b: ~np.logical_or.reduce([a == item for item in b] or [False]),
+}  # fmt: skip
+
+
+class ExpressionError(ValueError):
+    """The text is not a condition that we read; the message says which part."""
+
+
+@dataclass(frozen=True)
+class Expression:
+    text: str
+    names: frozenset[str]
+    _tree: ast.expr
+
+    def holds(self, values: Mapping[str, Any]) -> Any:
+        """True or false, or a column of them where values are columns. ExpressionError where types do not fit."""
+        with np.errstate(all="ignore"):
+            try:
+                result = np.asarray(_evaluate(self._tree, values))
+            except (TypeError, np.exceptions.DTypePromotionError):
+                raise ExpressionError(f"{self.text!r} compares or combines values of different kinds") from None
+        if result.dtype.kind not in "bif":
+            raise ExpressionError(f"{self.text!r} is not a condition: it gives {result.dtype.name}")
+        return result.astype(bool) if result.ndim else bool(result)
+
+
+def parse_expression(text: object) -> Expression:
+    if not isinstance(text, str):
+        raise ExpressionError(f"{text!r} is not a condition; write one such as 'noise_rate > 0.3'")
+    if len(text) > LONGEST:
+        raise ExpressionError(f"a condition of {len(text)} characters; at most {LONGEST} are read")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        what = error.msg if isinstance(error, SyntaxError) else "too deeply nested"
+        raise ExpressionError(f"{text!r} is not a condition: {what}; read are {_WHAT_IS_READ}") from None
+    try:
+        names = frozenset(_names(tree, text))
+    except RecursionError:
+        raise ExpressionError(f"{text[:60]!r}… is too deeply nested") from None
+    return Expression(text.strip(), names, tree)
+
+
+def _names(node: ast.expr, text: str) -> set[str]:
+    """The parameters that the tree reads; refuses nodes that are not part of the language."""
+    if _dotted(node):
+        name = _dotted(node)
+        return set() if name in ("true", "false") else {str(name)}
+    children: list[ast.expr]
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str()):
+            return set()
+        case ast.List(elts=children) | ast.Tuple(elts=children) | ast.BoolOp(values=children):
+            pass
+        case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.UAdd(), operand=operand):
+            children = [operand]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            children = [left, right]
+        case ast.Compare(left=left, ops=ops, comparators=right_sides) if all(type(op) in _COMPARISONS for op in ops):
+            for op, side in zip(ops, right_sides, strict=True):
+                if isinstance(op, ast.In | ast.NotIn) and not isinstance(side, ast.List | ast.Tuple):
+                    raise ExpressionError(f"{text!r}: 'in' needs a list, such as width in [64, 128]")
+            children = [left, *right_sides]
+        case _:
+            part = ast.get_source_segment(text.strip(), node) or type(node).__name__
+            raise ExpressionError(f"{text!r}: {part!r} is not read in conditions; read are {_WHAT_IS_READ}")
+    return set().union(*(_names(child, text) for child in children))
+
+
+def _dotted(node: ast.expr) -> str | None:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        inner = _dotted(node.value)
+        return f"{inner}.{node.attr}" if inner else None
+    return None
+
+
+def _evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:
+    name = _dotted(node)
+    if name in ("true", "false"):
+        return name == "true"
+    if name is not None:
+        return _number(values[name])
+    match node:
+        case ast.Constant(value=value):
+            return _number(value)
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_evaluate(item, values) for item in items]
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return np.logical_not(_evaluate(operand, values))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return np.negative(_evaluate(operand, values))
+        case ast.UnaryOp(operand=operand):
+            return np.positive(_evaluate(operand, values))
+        case ast.BinOp(left=left, op=op, right=right):
+            return _ARITHMETIC[type(op)](_evaluate(left, values), _evaluate(right, values))
+        case ast.BoolOp(op=op, values=parts):
+            combine = np.logical_and if isinstance(op, ast.And) else np.logical_or
+            return combine.reduce(np.broadcast_arrays(*[_evaluate(part, values) for part in parts]))
+        case ast.Compare(left=left, ops=ops, comparators=right_sides):
+            sides = [_evaluate(side, values) for side in (left, *right_sides)]
+            held = [_COMPARISONS[type(op)](sides[i], sides[i + 1]) for i, op in enumerate(ops)]
+            return np.logical_and.reduce(np.broadcast_arrays(*held))
+    raise AssertionError(f"{type(node).__name__} passed the parser")
+
+
+def _number(value: Any) -> Any:
+    """Whole numbers as floats, so that no power or product grows without bound; columns of numbers likewise."""
+    if isinstance(value, bool | str):
+        return value
+    array = np.asarray(value)
+    return array.astype(float) if array.dtype.kind in "iuf" else array if array.ndim else array.item()

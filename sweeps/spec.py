@@ -1,0 +1,143 @@
+"""The sweep spec: what a researcher writes, as typed values.
+
+Each section is a small strict model; `sweeps.check` reads a document into a Spec and reports every mistake at once.
+This module knows the form of a spec alone, nothing of tasks, so that a store can be read without torch.
+"""
+
+import re
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from tasks.parameters import Value
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
+LONGEST_NAME = 100
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds_from_text(value: object) -> object:
+    """90, '90s', '15m', '6h' or '2d' in seconds; anything else is left for the model to refuse."""
+    if isinstance(value, str) and (match := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd])", value.strip())):
+        return float(match[1]) * _SECONDS[match[2]]
+    if isinstance(value, str):
+        raise ValueError(f"{value!r} is not a time; write 90s, 15m, 6h or 2d")
+    return value
+
+
+Seconds = Annotated[float, BeforeValidator(seconds_from_text, json_schema_input_type=str | float)]
+WholeFloat = Annotated[float, BeforeValidator(lambda v: float(v) if type(v) is int else v)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Method(Section):
+    """Who proposes cells."""
+
+    name: Literal["grid", "random", "tpe"] = Field("grid", description="grid: all; random: draws; tpe: Optuna's TPE")
+    seed: int = Field(0, ge=0, description="seed of the search itself: same seed, same proposals")
+    startup: int = Field(20, ge=1, description="tpe: cells drawn at random before the model is used")
+
+
+class Objective(Section):
+    """What the search improves, and what tables are ranked by."""
+
+    name: str = Field(description="a metric of the task, its mean over seeds at the end of the run")
+    goal: Literal["minimize", "maximize"]
+
+
+class Axis(Section):
+    """The values that one parameter takes: a list, or a range."""
+
+    values: list[Value] | None = Field(None, min_length=1, description="the values to try")
+    min: WholeFloat | None = Field(None, description="lower end of a range, included")
+    max: WholeFloat | None = Field(None, description="upper end of a range, included")
+    scale: Literal["linear", "log"] = Field("linear", description="of a range; bounds are values, never exponents")
+    points: int | None = Field(None, ge=1, description="how many points of a range a grid takes")
+    when: str | None = Field(None, description="condition under which the parameter varies; elsewhere its default holds")
+
+
+class Seeds(Section):
+    """From how many seeds each cell is run."""
+
+    count: int = Field(1, ge=1, description="runs per cell")
+    first: int = Field(0, ge=0, description="the first seed; the others follow it")
+
+
+class EarlyTerminate(Section):
+    """When a run is given up before its last step."""
+
+    type: Literal["asha", "median", "hyperband"]
+    min_steps: int = Field(1, ge=1, description="no run is stopped before this step")
+    eta: int = Field(3, ge=2, description="asha, hyperband: one in eta goes on")
+
+
+class Budget(Section):
+    """Where a sweep ends; it can be continued with a larger one."""
+
+    cells: int | None = Field(None, ge=1, description="how many cells random and tpe propose")
+    wall: Seconds | None = Field(None, gt=0, description="running time, such as 6h; packs then checkpoint")
+    failures: int = Field(10, ge=0, description="failed runs after which the sweep stops")
+
+
+class Resources(Section):
+    """What one pack takes."""
+
+    cpu: WholeFloat = Field(1.0, gt=0, description="CPU cores")
+    gpu: WholeFloat = Field(0.0, ge=0, description="GPUs; a fraction shares one")
+    pack: int | Literal["auto"] = Field("auto", description="runs per pack, or auto: by memory and speed")
+
+
+class Track(Section):
+    """What the MLflow view shows."""
+
+    per: Literal["cell", "run", "none"] = Field("cell", description="a nested run per cell (mean over seeds) or per run")
+    points: int = Field(50, ge=2, description="points of a curve at most")
+
+
+class Spec(Section):
+    """One sweep."""
+
+    name: str
+    task: str
+    method: Method = Method()
+    metric: tuple[Objective, ...] = ()
+    parameters: dict[str, Value | Axis] = {}
+    exclude: tuple[str, ...] = ()
+    seeds: Seeds = Seeds()
+    early_terminate: EarlyTerminate | None = None
+    budget: Budget = Budget()
+    resources: Resources = Resources()
+    track: Track = Track()
+
+    def axes(self) -> dict[str, Axis]:
+        """Parameters that vary."""
+        return {name: axis for name, axis in self.parameters.items() if isinstance(axis, Axis)}
+
+    def fixed(self) -> dict[str, Value]:
+        """Parameters that the spec holds at one value."""
+        return {name: value for name, value in self.parameters.items() if not isinstance(value, Axis)}
+
+    def to_yaml(self) -> str:
+        """The resolved spec, complete with defaults, in the form that a researcher writes."""
+        values = self.model_dump(mode="json", exclude_none=True)
+        values["metric"] = list(values["metric"])
+        values["exclude"] = list(values["exclude"])
+        return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
+
+    @property
+    def seed_range(self) -> range:
+        return range(self.seeds.first, self.seeds.first + self.seeds.count)
+
+
+def spec_from_stored(text: str) -> Spec:
+    """A spec as `to_yaml` wrote it. It was checked when it was stored."""
+    from sweeps.document import read_document
+
+    values: dict[str, Any] = read_document(text, "stored spec").values
+    values["metric"] = tuple(values.get("metric") or ())
+    values["exclude"] = tuple(values.get("exclude") or ())
+    return Spec.model_validate(values, strict=False)
