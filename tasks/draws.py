@@ -21,7 +21,7 @@ _SLICE = 1 << 18
 def keys(seeds: Sequence[int], name: str, device: torch.device) -> Tensor:
     """A 128-bit key per seed for the stream called `name`; (l, 2)."""
     digests = [hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=16).digest() for seed in seeds]
-    words = [[int.from_bytes(d[:8], "little", signed=True), int.from_bytes(d[8:], "little", signed=True)] for d in digests]
+    words = [[int.from_bytes(half, "little", signed=True) for half in (d[:8], d[8:])] for d in digests]
     return torch.tensor(words, dtype=torch.int64, device=device).reshape(len(seeds), 2)
 
 

@@ -83,7 +83,7 @@ class Pack(Generic[P]):
         pack = cls.__new__(cls)
         pack.task = task
         pack.places = np.array(checkpoint["places"], dtype=int)
-        pack.lanes = lanes.select(pack.places) if len(pack.places) else lanes
+        pack.lanes = lanes.select(checkpoint["places"]) if len(pack.places) else lanes
         pack.step = checkpoint["step"]
         pack._measured_at = checkpoint["measured_at"]
         pack._schedule = measured_steps(lanes.shape)
@@ -112,8 +112,8 @@ class Pack(Generic[P]):
         measured = {name: _array(tensor) for name, tensor in self.task.measure(self.lanes, self._state).items()}
         metrics = {name: measured[name] for name in self.task.scalars}
         arrays = {name: value for name, value in measured.items() if name not in metrics}
-        required = [metrics[name] for name, metric in self.task.metrics.items() if not metric.per and not metric.may_be_absent]
-        diverged = ~np.isfinite(required).all(axis=0) if required else np.zeros(len(self.places), bool)
+        required = [metrics[name] for name in self.task.scalars if not self.task.metrics[name].may_be_absent]
+        diverged = ~np.isfinite(np.array(required).reshape(-1, len(self.places))).all(axis=0)
         frame = Frame(self.step, self.places, metrics, arrays if self.step in self._snapshots else {}, diverged)
         self._measured_at = self.step
         if diverged.any():

@@ -103,7 +103,7 @@ def knob(
 
 def _field(default: T, choices: Sequence[Value] | None = None, **declared: Any) -> T:
     declared["choices"] = None if choices is None else tuple(choices)
-    return cast(T, dataclasses.field(default=default, metadata={_KEY: declared}))
+    return dataclasses.field(default=default, metadata={_KEY: declared})
 
 
 def parameters_of(params: type) -> dict[str, Parameter]:
@@ -114,7 +114,7 @@ def parameters_of(params: type) -> dict[str, Parameter]:
         if _KEY not in field.metadata:
             raise TypeError(f"{params.__qualname__}.{field.name}: declare it with shape(...) or knob(...)")
         declared[field.name] = Parameter(
-            name=field.name, type=hints[field.name], default=field.default, **field.metadata[_KEY]
+            name=field.name, type=hints[field.name], default=cast(Value, field.default), **field.metadata[_KEY]
         )
     return declared
 

@@ -18,9 +18,8 @@ State = Mapping[str, Tensor]
 
 # Columns of the store that every task shares, which no parameter or metric may be called.
 RESERVED = frozenset(
-    "run_id cell_id seed sweep task task_version status step metric values attempt error host device pack_id pack_lanes "
-    "started_at finished_at train_seconds".split()
-)
+    {"run_id", "cell_id", "seed", "sweep", "task", "task_version", "status", "step", "metric", "values"}
+) | {"attempt", "error", "host", "device", "pack_id", "pack_lanes", "started_at", "finished_at", "train_seconds"}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,217 @@
+"""Two-layer linear network: label noise shrinks the neurons until they leave the lazy regime and align.
+
+Zhang, Zhou, Wang, Han, Huang, Suzuki, Yan. f(x) = aᵀWx, both layers train, by SGD on one sample per step, drawn with
+replacement, whose label is y ± σ with a fresh sign at every step. The loss is ½(f − y)² (Equation 2), so the gradient
+is the residual times ∂f. In phase I the norms fall (Theorem 3.2), in phase II the neurons turn towards θ* (Lemma 3.4).
+
+Two exact rewritings make a step cheap. A rotation of the neurons (of the rows (a_i, w_i)) changes neither f nor the
+iteration, so only the d + 1 directions that they span are trained. And the samples of a block of steps are known
+beforehand: its steps work on the preactivations of these samples alone, which a step moves by a row of the samples'
+Gram matrix, and W is moved once per block, by a product of matrices.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tasks.lanes import Lanes
+from tasks.parameters import knob, shape
+from tasks.task import Metric, State, Task
+from tasks.training import Training
+
+BLOCK = 16
+# Drawing has a fixed cost per call: it is done for this many steps at once.
+_DRAWN = 64 * BLOCK
+_LOOKS = "looked for every 16 steps, from step 512 on at every 16th to 32nd part of the steps so far"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params(Training):
+    steps: int = shape(100_000, at_least=1, help="training steps, one sample each")
+    samples: int = shape(500, at_least=1, help="training points n")
+    dim: int = shape(50, at_least=1, help="input dimension d")
+    width: int = shape(100, at_least=2, help="neurons m")
+    sigma: float = knob(1.0, at_least=0, help="label noise: every label is off by ±sigma")
+    step_size: float = knob(0.005, above=0, help="learning rate η of both layers")
+    target_norm: float = knob(0.3, above=0, help="norm of the interpolator θ*; the theory wants at most m^(-1/4)")
+    init_scale: float = knob(1.0, above=0, help="initial weights are this times the NTK's N(0, 1/d) and N(0, 1/m)")
+
+
+METRICS = {
+    "train_loss": Metric("mean of ½(f − y)² over the training points, without noise"),
+    "test_loss": Metric("½‖θ − θ*‖², the mean loss over all inputs N(0, I), without noise"),
+    "target_distance": Metric("‖θ − θ*‖, θ = Wᵀa"),
+    "mean_norm": Metric("mean norm of the neurons w_i"),
+    "max_norm": Metric("largest norm of a neuron w_i"),
+    "mean_alignment": Metric("mean over the neurons of |cosine| between w_i and θ*"),
+    "mean_output_weight": Metric("mean |a_i|"),
+    "max_output_weight": Metric("largest |a_i|"),
+    "max_distance": Metric("largest distance of a neuron from its start"),
+    "lazy": Metric("1 while every neuron is within 1/√m of its start (Definition 3.1), else 0"),
+    "escaped_share": Metric("share of neurons further than 1/√m from their start"),
+    "escape_step": Metric(f"first step at which a neuron is further than 1/√m away; {_LOOKS}", may_be_absent=True),
+    "full_escape_step": Metric(f"first step at which all neurons are (Theorem 3.2); {_LOOKS}", may_be_absent=True),
+    "theory_escape_step": Metric("T₁ = 384·√(log m)/(σ²η²√m) of Theorem 3.2, absent without noise", may_be_absent=True),
+    "phase_two_step": Metric(f"first step at which every ‖w_i‖ and |a_i| is at most √η; {_LOOKS}", may_be_absent=True),
+    "neuron_norm": Metric("norm of each neuron w_i", per="neuron"),
+    "neuron_alignment": Metric("|cosine| between each neuron w_i and θ*", per="neuron"),
+    "neuron_output_weight": Metric("output weight a_i of each neuron", per="neuron"),
+}
+
+
+@dataclass(frozen=True)
+class Data:
+    x: Tensor  # l n d
+    y: Tensor  # l n
+    target: Tensor  # l d
+    turn: Tensor  # l m k: turns the k trained neurons into the network's own
+    start: Tensor  # l m d: the network's own first layer at step 0
+
+
+def init(lanes: Lanes[Params]) -> State:
+    _, rows = _turned(lanes)
+    never = torch.full((len(lanes),), torch.nan, dtype=torch.float64, device=lanes.device)
+    return {
+        "a": rows[:, :, 0].clone(),  # l k
+        "w": rows[:, :, 1:].clone(),  # l k d
+        "escape_step": never,
+        "full_escape_step": never,
+        "phase_two_step": never,
+    }
+
+
+# Steps are short: without inference mode, a third of their time goes into what autograd might need.
+@torch.inference_mode()
+def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
+    data: Data = lanes.once("data", lambda: _data(lanes))
+    s = {name: tensor.clone() for name, tensor in s.items()}
+    for drawn in _cut(start, stop, _DRAWN):
+        chosen = lanes.integers("sample", lanes.shape.samples, steps=drawn)  # l t
+        labels = data.y.gather(1, chosen) + lanes["sigma"][:, None] * lanes.sign("noise", steps=drawn)
+        for block in _cut(drawn.start, drawn.stop, BLOCK):
+            at = slice(block.start - drawn.start, block.stop - drawn.start)
+            _train(s["a"], s["w"], _rows(data.x, chosen[:, at]), labels[:, at], lanes["step_size"])
+            if _is_looked_at(block.stop):
+                _note_events(lanes, data, s, block.stop)
+    return s
+
+
+def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
+    data: Data = lanes.once("data", lambda: _data(lanes))
+    a, w = _neurons(data, s)
+    theta = (s["a"][:, None] @ s["w"])[:, 0]
+    missing = theta - data.target
+    norm = w.norm(dim=2)
+    alignment = (w @ data.target[:, :, None])[:, :, 0].abs() / (norm * data.target.norm(dim=1)[:, None])
+    distance = (w - data.start).norm(dim=2)
+    escaped = (distance > lanes.shape.width**-0.5).to(lanes.dtype)
+    return {
+        "train_loss": ((data.x @ theta[:, :, None])[:, :, 0] - data.y).square().mean(dim=1) / 2,
+        "test_loss": missing.square().sum(dim=1) / 2,
+        "target_distance": missing.norm(dim=1),
+        "mean_norm": norm.mean(dim=1),
+        "max_norm": norm.amax(dim=1),
+        "mean_alignment": alignment.mean(dim=1),
+        "mean_output_weight": a.abs().mean(dim=1),
+        "max_output_weight": a.abs().amax(dim=1),
+        "max_distance": distance.amax(dim=1),
+        "lazy": 1 - escaped.amax(dim=1),
+        "escaped_share": escaped.mean(dim=1),
+        "escape_step": s["escape_step"],
+        "full_escape_step": s["full_escape_step"],
+        "theory_escape_step": _theory_escape_step(lanes),
+        "phase_two_step": s["phase_two_step"],
+        "neuron_norm": norm,
+        "neuron_alignment": alignment,
+        "neuron_output_weight": a,
+    }
+
+
+def _train(a: Tensor, w: Tensor, x: Tensor, labels: Tensor, step_size: Tensor) -> None:
+    """One SGD step for each sample of the block x (l t d), in order; moves a (l k) and w (l k d) in place."""
+    gram = (x @ x.mT).permute(1, 2, 0).contiguous()[..., None]  # t t l 1
+    h = (x @ w.mT).transpose(0, 1).contiguous()  # t l k: preactivations, a sample's own are right when its step comes
+    moves = torch.empty_like(h)
+    goals = (labels * step_size[:, None]).T.contiguous()  # t l
+    for t, (h_t, move, gram_t, goal) in enumerate(zip(h, moves, gram, goals, strict=True)):
+        # -η times the residual
+        rate = torch.addcmul(goal, torch.linalg.vecdot(a, h_t), step_size, value=-1)[:, None]
+        torch.mul(a, rate, out=move)
+        h[t + 1 :].addcmul_(gram_t[t + 1 :], move)
+        a.addcmul_(h_t, rate)
+    w.baddbmm_(moves.permute(1, 2, 0), x)
+
+
+def _cut(start: int, stop: int, length: int) -> Iterator[range]:
+    """The steps in pieces that end at multiples of `length`, wherever `start` lies."""
+    while start < stop:
+        end = min(stop, (start // length + 1) * length)
+        yield range(start, end)
+        start = end
+
+
+def _is_looked_at(step: int) -> bool:
+    return step % max(BLOCK, (1 << step.bit_length()) // 32) == 0
+
+
+def _note_events(lanes: Lanes[Params], data: Data, s: dict[str, Tensor], step: int) -> None:
+    a, w = _neurons(data, s)
+    away = (w - data.start).norm(dim=2) > lanes.shape.width**-0.5
+    small = lanes["step_size"].sqrt()[:, None]
+    for name, happens in {
+        "escape_step": away.any(dim=1),
+        "full_escape_step": away.all(dim=1),
+        "phase_two_step": ((w.norm(dim=2) <= small) & (a.abs() <= small)).all(dim=1),
+    }.items():
+        s[name][happens & s[name].isnan()] = step
+
+
+def _data(lanes: Lanes[Params]) -> Data:
+    p = lanes.shape
+    x = lanes.normal("x", p.samples, p.dim)
+    direction = lanes.normal("target", p.dim)
+    target = direction * (lanes["target_norm"] / direction.norm(dim=1))[:, None]
+    turn, rows = _turned(lanes)
+    return Data(x=x, y=(x @ target[:, :, None])[:, :, 0], target=target, turn=turn, start=turn @ rows[:, :, 1:])
+
+
+def _turned(lanes: Lanes[Params]) -> tuple[Tensor, Tensor]:
+    """The initial rows (a_i, w_i), (l m d+1), as a rotation (l m k) of k = min(m, d + 1) rows (l k d+1)."""
+    p = lanes.shape
+    a = lanes.normal("a", p.width, 1) * p.width**-0.5
+    w = lanes.normal("w", p.width, p.dim) * p.dim**-0.5
+    turn, rows = torch.linalg.qr(torch.cat([a, w], dim=2) * lanes.column("init_scale"))
+    return turn, rows
+
+
+def _neurons(data: Data, s: State) -> tuple[Tensor, Tensor]:
+    """The network's own layers: a (l m) and w (l m d)."""
+    return (data.turn @ s["a"][:, :, None])[:, :, 0], data.turn @ s["w"]
+
+
+def _rows(x: Tensor, index: Tensor) -> Tensor:
+    """Each lane's rows of x (l n d) at its own index (l t); (l t d)."""
+    first = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
+    # index_select copies whole rows; gather and fancy indexing take three times as long.
+    return x.flatten(0, 1).index_select(0, (index + first).flatten()).view(*index.shape, -1)
+
+
+def _theory_escape_step(lanes: Lanes[Params]) -> Tensor:
+    m = lanes.shape.width
+    noise = (lanes["sigma"] * lanes["step_size"]).double().square()
+    return torch.where(noise > 0, 384 * math.log(m) ** 0.5 / (noise * m**0.5), torch.nan)
+
+
+task = Task(
+    name="label_noise_sgd.linear",
+    version=1,
+    params=Params,
+    metrics=METRICS,
+    init=init,
+    advance=advance,
+    measure=measure,
+    block=BLOCK,
+)
