@@ -50,9 +50,9 @@ class Space:
         order = sorted(axes, key=lambda name: declared[name].kind != "shape")
         self.axes: dict[str, Axis] = {name: axes[name] for name in order}
         self.base: dict[str, Value] = {name: parameter.default for name, parameter in declared.items()} | spec.fixed()
-        self.when: dict[str, Expression] = {
-            name: parse_expression(axes[name].when) for name in _by_dependence(axes) if axes[name].when
-        }
+        self.order = _by_dependence(axes)
+        """Axes such that what a condition reads comes before it."""
+        self.when: dict[str, Expression] = {n: parse_expression(axes[n].when) for n in self.order if axes[n].when}
         self.exclude = [parse_expression(text) for text in spec.exclude]
 
     def sample_cell(self) -> dict[str, Value]:
@@ -143,14 +143,6 @@ class Space:
         if parameter.type is int:
             return np.clip(np.rint(drawn), axis.min, axis.max).astype(int)
         return np.clip(drawn, axis.min, axis.max)
-
-    def settled(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """A full cell from some values: where a condition does not hold, the default does."""
-        cell = {**self.base, **values}
-        for name, expression in self.when.items():
-            if not expression.holds(cell):
-                cell[name] = self.base[name]
-        return cell
 
     def excludes(self, cell: Mapping[str, Value]) -> bool:
         return any(expression.holds(cell) for expression in self.exclude)

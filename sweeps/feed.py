@@ -1,0 +1,245 @@
+"""The driver's side of a sweep: hands out packs, takes back what became of them, and knows when it is over.
+
+The inline runner and the Ray Tune searcher both only pass on what this says.
+"""
+
+import math
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sweeps.errors import StoreError
+from sweeps.order import PackOrder
+from sweeps.outcome import ENDED, Outcome
+from sweeps.plan import Group, Plan, decide_sizes, orders, packed
+from sweeps.search import Proposal, Search, cells_from
+from sweeps.sizing import Sizing
+from sweeps.spec import Spec
+from sweeps.store import SweepFiles
+from sweeps.worker import Report, record_failure
+
+
+class Means:
+    """Each cell's objectives, summed over its seeds, from the store and from what has ended since."""
+
+    def __init__(self, spec: Spec, files: SweepFiles) -> None:
+        self.names = [objective.name for objective in spec.metric]
+        self.goal = spec.metric[0].goal if spec.metric else "minimize"
+        self.seeds = spec.seeds.count
+        self._rows: dict[str, dict[int, list[float]]] = defaultdict(dict)
+        self.best: tuple[float, str] | None = None
+        rows = files.read("runs", ["cell_id", "seed", "status"])
+        statuses = rows["status"].to_pylist()
+        if rows.num_rows and self.names and any(status in ENDED for status in statuses):
+            rows = files.read("runs", ["cell_id", "seed", "status", *self.names])
+            for cell, seed, status, *values in zip(*(rows[n].to_pylist() for n in rows.column_names), strict=True):
+                if status in ENDED and seed in spec.seed_range:
+                    self.add(cell, seed, [math.nan if value is None else value for value in values])
+
+    def add(self, cell: str, seed: int, values: list[float]) -> None:
+        self._rows[cell][seed] = values
+        mean = self.of(cell)
+        if mean and math.isfinite(mean[0]):
+            sign = 1 if self.goal == "minimize" else -1
+            if self.best is None or sign * mean[0] < sign * self.best[0]:
+                self.best = (mean[0], cell)
+
+    def of(self, cell: str) -> list[float] | None:
+        """The mean of each objective once all seeds have ended, else None; nan where a seed has none."""
+        rows = self._rows.get(cell, {})
+        if not self.names or len(rows) < self.seeds:
+            return None
+        return [sum(column) / len(rows) for column in zip(*rows.values(), strict=True)]
+
+    def complete(self) -> dict[str, list[float] | None]:
+        return {cell: self.of(cell) for cell, rows in self._rows.items() if len(rows) >= self.seeds}
+
+
+class Source(Protocol):
+    """Where packs come from."""
+
+    def next(self) -> PackOrder | None:
+        """A pack, or None where there is none now."""
+
+    def ended(self, cell: str, mean: list[float] | None) -> None:
+        """All seeds of the cell have ended."""
+
+
+class Listed:
+    """Packs of cells that are known beforehand."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._orders: Iterator[PackOrder] = orders(plan)
+
+    def next(self) -> PackOrder | None:
+        return next(self._orders, None)
+
+    def ended(self, cell: str, mean: list[float] | None) -> None:
+        pass
+
+
+class Asked:
+    """Packs of cells that a search proposes as results come in."""
+
+    def __init__(self, plan: Plan, search: Search, sizing: Sizing) -> None:
+        self.plan = plan
+        self.search = search
+        self.sizing = sizing
+        self._ready: deque[PackOrder] = deque()
+        self._pack(search.unfinished)
+        budget = max(1, search.limit)
+        # Enough rounds that the search can learn from its results, however large packs could be.
+        self._at_once = max(1, budget // (10 * plan.workers))
+
+    def next(self) -> PackOrder | None:
+        if not self._ready:
+            self._pack(self.search.ask(self._cells_per_pack()))
+        return self._ready.popleft() if self._ready else None
+
+    def ended(self, cell: str, mean: list[float] | None) -> None:
+        self.search.tell(cell, mean)
+
+    def _cells_per_pack(self) -> int:
+        sizes = [group.size for group in self.plan.groups.values()]
+        seeds = self.plan.spec.seeds.count
+        return max(1, min(self._at_once, max(sizes) // seeds if sizes else 1))
+
+    def _pack(self, proposals: list[Proposal]) -> None:
+        if not proposals:
+            return
+        cells = cells_from(proposals, self.search.space)
+        shapes = [name for name in self.plan.task.names("shape") if name in cells.columns]
+        for i in range(len(cells)):
+            shape = tuple(cells.columns[name][i] for name in shapes)
+            if shape not in self.plan.groups:
+                group = Group(cells.values(i), runs=max(1, self.search.limit) * self.plan.spec.seeds.count)
+                self.plan.groups[shape] = group
+        decide_sizes(self.plan, self.sizing)
+        self._ready.extend(packed(self.plan, [cells]))
+
+
+@dataclass
+class Progress:
+    """What is shown while a sweep runs."""
+
+    runs: int
+    run_steps: int
+    """Steps of all runs that were missing at the start."""
+    done: int = 0
+    """Runs in the store, those of earlier launches included."""
+    statuses: Counter[str] = field(default_factory=Counter)
+    """How the runs of this launch ended."""
+    steps_done: int = 0
+    train_seconds: float = 0.0
+    running: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def seconds_left(self) -> float | None:
+        if not self.steps_done or self.elapsed < 2:
+            return None
+        return max(0.0, (self.run_steps - self.steps_done) / (self.steps_done / self.elapsed))
+
+
+class Feed:
+    def __init__(self, plan: Plan, source: Source, files: SweepFiles, means: Means) -> None:
+        self.plan = plan
+        self.files = files
+        self.means = means
+        self.progress = Progress(plan.runs, plan.run_steps, plan.runs - plan.missing)
+        self.stop_reason: str | None = None
+        self.broken: StoreError | None = None
+        self.errors: dict[str, str] = {}
+        """Run id and reason of each failure."""
+        self._source = source
+        self._again: deque[PackOrder] = deque()
+        self._running: dict[str, PackOrder] = {}
+
+    def next(self) -> PackOrder | None:
+        """A pack to run, or None: none now, or, when `over`, none ever."""
+        self._watch_budget()
+        if self.stop_reason:
+            return None
+        order = self._again.popleft() if self._again else self._source.next()
+        if order is not None:
+            self._running[order.id] = order
+            self.progress.running += len(order)
+        return order
+
+    @property
+    def over(self) -> bool:
+        return not self._running and not self._again
+
+    @property
+    def stopping(self) -> bool:
+        """True once running packs should checkpoint and end."""
+        self._watch_budget()
+        return self.stop_reason is not None
+
+    def stop(self, reason: str) -> None:
+        self.stop_reason = self.stop_reason or reason
+
+    def report(self, report: Report) -> None:
+        """Take in what a worker says of its pack."""
+        self.progress.steps_done += report.run_steps
+        self.progress.train_seconds += report.train_seconds
+        if report.error is not None:
+            self._failed(self._released(report.pack), report.error)
+        elif report.halted:
+            self._released(report.pack)
+        elif report.finished:
+            self._released(report.pack)
+            for outcome in report.outcomes:
+                self._ended(outcome)
+
+    def lost(self, pack: str, error: str) -> None:
+        """The pack's worker died too often; its runs are recorded as lost, and run again by the next launch."""
+        order = self._released(pack)
+        if order is not None:
+            for outcome in record_failure(order, self.files, error, "lost"):
+                self._ended(outcome)
+
+    def break_off(self, error: StoreError) -> None:
+        """The store can't be written: going on would only lose work."""
+        self.broken = self.broken or error
+        self.stop(str(error))
+
+    def _released(self, pack: str) -> PackOrder | None:
+        order = self._running.pop(pack, None)
+        if order is not None:
+            self.progress.running -= len(order)
+        return order
+
+    def _failed(self, order: PackOrder | None, error: str) -> None:
+        """Find the run at fault by halving; a single run that fails is recorded with its reason."""
+        if order is None:
+            return
+        if len(order) > 1:
+            self._again.extend(order.halves())
+            return
+        self.errors[order.run_ids[0]] = error
+        for outcome in record_failure(order, self.files, error):
+            self._ended(outcome)
+        failed = self.progress.statuses["failed"]
+        if failed > self.plan.spec.budget.failures:
+            self.stop(f"{failed} runs failed, more than budget.failures = {self.plan.spec.budget.failures}")
+
+    def _ended(self, outcome: Outcome) -> None:
+        self.progress.statuses[outcome.status] += 1
+        self.progress.done += 1
+        before = self.means.of(outcome.cell)
+        self.means.add(outcome.cell, outcome.seed, [outcome.metrics.get(name, math.nan) for name in self.means.names])
+        mean = self.means.of(outcome.cell)
+        if mean is not None and before is None:
+            self._source.ended(outcome.cell, mean)
+
+    def _watch_budget(self) -> None:
+        wall = self.plan.spec.budget.wall
+        if wall is not None and self.progress.elapsed > wall:
+            self.stop(f"budget.wall of {wall:g} s is used up")

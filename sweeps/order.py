@@ -1,0 +1,60 @@
+"""A pack to be trained, as plain values that can be sent to any worker and kept beside a checkpoint."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Self
+
+from sweeps.identity import pack_id, run_id
+from tasks.parameters import Value
+
+
+@dataclass(frozen=True)
+class PackOrder:
+    sweep: str
+    task: str
+    common: Mapping[str, Value]
+    """Parameters in which all runs agree; every shape is among them."""
+    columns: Mapping[str, Sequence[Value]]
+    """The others, a value per run."""
+    cells: Sequence[str]
+    seeds: Sequence[int]
+    attempt: int = 1
+    resume: str | None = None
+    """The pack whose checkpoint to go on from; its other lanes are dropped."""
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    @cached_property
+    def run_ids(self) -> list[str]:
+        return [run_id(cell, seed) for cell, seed in zip(self.cells, self.seeds, strict=True)]
+
+    @cached_property
+    def id(self) -> str:
+        return pack_id(self.run_ids)
+
+    def values(self, lane: int) -> dict[str, Value]:
+        """All parameters of one run."""
+        return {**self.common, **{name: column[lane] for name, column in self.columns.items()}}
+
+    def select(self, lanes: Sequence[int], **changes: Any) -> "PackOrder":
+        """An order for some of the runs."""
+        chosen: dict[str, Any] = {
+            "columns": {name: [column[i] for i in lanes] for name, column in self.columns.items()},
+            "cells": [self.cells[i] for i in lanes],
+            "seeds": [self.seeds[i] for i in lanes],
+        }
+        return PackOrder(**{**asdict(self), **chosen, **changes})
+
+    def halves(self) -> "list[PackOrder]":
+        """The order in two, to find out which run makes it fail."""
+        middle = len(self) // 2
+        return [self.select(range(middle), resume=None), self.select(range(middle, len(self)), resume=None)]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        return cls(**values)

@@ -1,0 +1,135 @@
+"""How runs ended, and the rows that say so."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from sweeps.order import PackOrder
+from tasks.pack import Frame
+from tasks.parameters import Parameter
+
+Status = Literal["done", "stopped", "diverged", "failed", "lost"]
+ENDED: tuple[Status, ...] = ("done", "stopped", "diverged")
+"""Statuses that the run's own setting determines: running it again would give the same."""
+
+_WORD = pa.dictionary(pa.int32(), pa.string())
+_TYPES = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: _WORD}
+_TIME = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run's end, as the driver needs to know it."""
+
+    cell: str
+    seed: int
+    status: Status
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Record:
+    """What a pack's runs have shown so far; becomes rows of the store's tables when they end."""
+
+    def __init__(self, order: PackOrder, frames: Sequence[Frame] = (), seconds: float = 0.0) -> None:
+        self.order = order
+        self.frames = list(frames)
+        self.seconds = seconds
+        self.started_at = datetime.now(UTC)
+
+    def outcomes(self, wanted: Sequence[int], names: Sequence[str] | None = None) -> list[Outcome]:
+        """The end of each of these lanes: its last frame, with the metrics named, or all."""
+        last = {int(lane): (frame, i) for frame in self.frames for i, lane in enumerate(frame.lanes)}
+        outcomes = []
+        for lane in wanted:
+            frame, i = last[lane]
+            status: Status = "diverged" if frame.diverged[i] else "done"
+            metrics = {name: float(frame.metrics[name][i]) for name in (frame.metrics if names is None else names)}
+            outcomes.append(Outcome(self.order.cells[lane], self.order.seeds[lane], status, metrics))
+        return outcomes
+
+    def tables(self, wanted: Sequence[int], parameters: Mapping[str, Parameter], about: Mapping[str, Any]) -> dict[str, pa.Table]:
+        """Rows of `runs`, `curves` and `arrays` for these lanes, which have all ended."""
+        outcomes = self.outcomes(wanted)
+        steps = {int(lane): frame.step for frame in self.frames for lane in frame.lanes}
+        runs = self._runs(wanted, parameters, about, [outcome.status for outcome in outcomes], [steps[i] for i in wanted])
+        for name in outcomes[0].metrics:
+            runs = runs.append_column(name, pa.array([o.metrics[name] for o in outcomes], pa.float64(), from_pandas=False))
+        return {"runs": runs, "curves": self._curves(wanted), "arrays": self._arrays(wanted)}
+
+    def failure(self, error: str, status: Status, parameters: Mapping[str, Parameter], about: Mapping[str, Any]) -> dict[str, pa.Table]:
+        """Rows for runs that ended without result."""
+        lanes = range(len(self.order))
+        return {"runs": self._runs(lanes, parameters, about, [status] * len(lanes), [0] * len(lanes), error)}
+
+    def _runs(
+        self, wanted: Sequence[int], parameters: Mapping[str, Parameter], about: Mapping[str, Any],
+        statuses: Sequence[str], steps: Sequence[int], error: str = "",
+    ) -> pa.Table:  # fmt: skip
+        order = self.order
+        count = len(wanted)
+        columns = {
+            "run_id": pa.array([order.run_ids[i] for i in wanted]),
+            "cell_id": pa.array([order.cells[i] for i in wanted], _WORD),
+            "seed": pa.array([order.seeds[i] for i in wanted], pa.int64()),
+            "status": pa.array(statuses, _WORD),
+            "step": pa.array(steps, pa.int64()),
+        }
+        cells = [order.values(i) for i in wanted]
+        for name, parameter in parameters.items():
+            columns[name] = pa.array([cell[name] for cell in cells], _TYPES[parameter.type])
+        constant = {
+            "task": order.task, "task_version": about["version"], "pack_id": order.id, "pack_lanes": len(order),
+            "attempt": order.attempt, "error": error or None, "train_seconds": self.seconds / max(1, len(order)),
+            "started_at": self.started_at, "finished_at": datetime.now(UTC), "host": about["host"], "device": about["device"],
+        }  # fmt: skip
+        types = {
+            "task": _WORD, "task_version": pa.int64(), "pack_id": _WORD, "pack_lanes": pa.int64(), "attempt": pa.int64(),
+            "error": pa.string(), "train_seconds": pa.float64(), "started_at": _TIME, "finished_at": _TIME,
+            "host": _WORD, "device": _WORD,
+        }  # fmt: skip
+        for name, value in constant.items():
+            columns[name] = pa.array([value] * count, types[name])
+        return pa.table(columns)
+
+    def _curves(self, wanted: Sequence[int]) -> pa.Table:
+        lanes, steps, keep = self._stacked(self.frames, wanted)
+        columns = self._keys(lanes, steps)
+        for name in self.frames[0].metrics:
+            columns[name] = pa.array(np.concatenate([frame.metrics[name] for frame in self.frames])[keep])
+        return pa.table(columns)
+
+    def _arrays(self, wanted: Sequence[int]) -> pa.Table:
+        """A row per run, snapshot and metric, with its values as a list."""
+        tables = []
+        frames = [frame for frame in self.frames if frame.arrays]
+        for name in frames[0].arrays if frames else ():
+            lanes, steps, keep = self._stacked(frames, wanted)
+            rows = [row for frame in frames for row in frame.arrays[name]]
+            columns = self._keys(lanes, steps)
+            columns["metric"] = pa.array([name] * len(lanes), _WORD)
+            columns["values"] = pa.array([row for row, kept in zip(rows, keep, strict=True) if kept], pa.list_(pa.float64()))
+            tables.append(pa.table(columns))
+        return pa.concat_tables(tables).unify_dictionaries() if tables else pa.table({})
+
+    def _stacked(self, frames: Sequence[Frame], wanted: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        lanes = np.concatenate([frame.lanes for frame in frames])
+        steps = np.concatenate([np.full(len(frame.lanes), frame.step) for frame in frames])
+        keep = np.isin(lanes, wanted)
+        return lanes[keep], steps[keep], keep
+
+    def _keys(self, lanes: np.ndarray, steps: np.ndarray) -> dict[str, pa.Array]:
+        order = self.order
+        codes = pa.array(lanes.astype(np.int32))
+        return {
+            "run_id": pa.DictionaryArray.from_arrays(codes, pa.array(order.run_ids)),
+            "cell_id": pa.array([order.cells[i] for i in lanes], _WORD),
+            "seed": pa.array(np.asarray(order.seeds)[lanes]),
+            "pack_id": pa.array([order.id] * len(lanes), _WORD),
+            "step": pa.array(steps),
+        }
+
+

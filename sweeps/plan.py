@@ -1,0 +1,217 @@
+"""What a sweep still has to run: its cells and seeds, minus what the store has, cut into packs of equal shape."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sweeps.errors import Problem, SpecError
+from sweeps.identity import run_id
+from sweeps.order import PackOrder
+from sweeps.outcome import ENDED
+from sweeps.sizing import Sizing
+from sweeps.space import Cells, Space
+from sweeps.spec import Spec
+from sweeps.store import SweepFiles
+from tasks.parameters import Value
+from tasks.task import Task
+from tasks.training import measured_steps
+
+Shape = tuple[Value, ...]
+Row = tuple[Cells, int, int]
+"""A run to be packed: the chunk of cells it is of, its place there, its seed."""
+
+
+class Ended:
+    """The runs that the store has, by cell: their seeds and how they ended."""
+
+    def __init__(self, files: SweepFiles) -> None:
+        self.seeds: dict[str, set[int]] = defaultdict(set)
+        self.failed: dict[str, set[int]] = defaultdict(set)
+        self.attempts: dict[str, dict[int, int]] = defaultdict(dict)
+        """Attempts made at runs that failed or were lost."""
+        self.statuses: Counter[str] = Counter()
+        rows = files.read("runs", ["cell_id", "seed", "status", "attempt"])
+        for cell, seed, status, attempt in zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True):
+            self.statuses[status] += 1
+            if status in ENDED:
+                self.seeds[cell].add(seed)
+                continue
+            self.attempts[cell][seed] = attempt
+            if status == "failed":
+                self.failed[cell].add(seed)
+
+
+@dataclass
+class Group:
+    """Runs of one shape."""
+
+    values: Mapping[str, Value]
+    """A cell of this shape."""
+    runs: int = 0
+    missing: int = 0
+    size: int = 1
+    seconds_per_run: float = 0.0
+
+    @property
+    def packs(self) -> int:
+        return -(-self.missing // self.size)
+
+
+@dataclass
+class Plan:
+    """Counts, and the packs to run. Making the packs is left to the moment when a worker is free."""
+
+    spec: Spec
+    task: Task[Any]
+    groups: dict[Shape, Group]
+    ended: Ended
+    resumed: list[PackOrder]
+    """Packs that go on from a checkpoint."""
+    workers: int
+    retry: bool
+    cells: int = 0
+    runs: int = 0
+    missing: int = 0
+    pack_bytes: int = 0
+    """Memory of the largest pack."""
+
+    @property
+    def packs(self) -> int:
+        return max(len(self.resumed), sum(group.packs for group in self.groups.values()))
+
+    @property
+    def expected_seconds(self) -> float:
+        """Time to the end: the work shared by all workers, but no less than the longest pack."""
+        work = sum(group.missing * group.seconds_per_run for group in self.groups.values())
+        longest = max((min(g.size, g.missing) * g.seconds_per_run for g in self.groups.values()), default=0.0)
+        return max(work / self.workers, longest)
+
+    @property
+    def run_steps(self) -> int:
+        """Steps of all missing runs."""
+        return sum(group.missing * int(group.values["steps"]) for group in self.groups.values())
+
+
+def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, sizing: Sizing, retry: bool = False) -> Plan:
+    """Count a sweep whose cells are known beforehand (grid, random), and decide how it is packed."""
+    space = Space(spec, task)
+    ended = Ended(files)
+    plan = Plan(spec, task, {}, ended, [], sizing.workers, retry)
+    shapes = task.names("shape")
+    checkpoints = {run: pack for pack, runs in files.checkpoints() for run in runs}
+    held: dict[str, list[Row]] = defaultdict(list)
+    for cells in space.cells():
+        for i, shape in enumerate(_shapes(cells, shapes)):
+            group = plan.groups.get(shape)
+            if group is None:
+                group = plan.groups[shape] = Group(cells.values(i))
+            missing = missing_seeds(spec, ended, cells.ids[i], retry)
+            plan.cells += 1
+            group.runs += spec.seeds.count
+            group.missing += len(missing)
+            if checkpoints:
+                for seed in missing:
+                    if (run := run_id(cells.ids[i], seed)) in checkpoints:
+                        held[checkpoints[run]].append((cells, i, seed))
+    plan.runs = sum(group.runs for group in plan.groups.values())
+    plan.missing = sum(group.missing for group in plan.groups.values())
+    _refuse_conflicts(spec, task, plan)
+    plan.resumed = [_order(plan, rows, resume=pack) for pack, rows in sorted(held.items())]
+    decide_sizes(plan, sizing)
+    return plan
+
+
+def make_open_plan(spec: Spec, task: Task[Any], files: SweepFiles, sizing: Sizing, retry: bool = False) -> Plan:
+    """Count a sweep whose cells a search will propose. Shapes are not known yet: one sample cell stands for all."""
+    ended = Ended(files)
+    plan = Plan(spec, task, {}, ended, [], sizing.workers, retry, cells=spec.budget.cells or 0)
+    plan.runs = plan.cells * spec.seeds.count
+    has = sum(len(seeds & set(spec.seed_range)) for seeds in (*ended.seeds.values(), *([] if retry else ended.failed.values())))
+    plan.missing = max(0, plan.runs - has)
+    sample = Group(Space(spec, task).sample_cell(), plan.runs, plan.missing)
+    plan.groups[_sample_shape(sample.values, spec, task)] = sample
+    _refuse_conflicts(spec, task, plan)
+    decide_sizes(plan, sizing)
+    return plan
+
+
+def decide_sizes(plan: Plan, sizing: Sizing) -> None:
+    wanted = plan.spec.resources.pack
+    for group in plan.groups.values():
+        group.size = sizing.size(group.values, group.runs, wanted)
+        if group.missing:
+            speed = sizing.speed(group.values)
+            settings = plan.task.settings(group.values)
+            group.seconds_per_run = speed.run_seconds(group.size, settings.steps, len(measured_steps(settings)))
+            plan.pack_bytes = max(plan.pack_bytes, speed.lane_bytes * group.size)
+
+
+def missing_seeds(spec: Spec, ended: Ended, cell: str, retry: bool) -> list[int]:
+    """The seeds of a cell that are still to be run. Failed runs are run again on request only; lost ones always."""
+    has = ended.seeds.get(cell, set())
+    failed = set() if retry else ended.failed.get(cell, set())
+    return [seed for seed in spec.seed_range if seed not in has and seed not in failed]
+
+
+def orders(plan: Plan) -> Iterator[PackOrder]:
+    """The packs of the plan: those with a checkpoint first, then the rest, shape by shape."""
+    yield from plan.resumed
+    resumed = {run for order in plan.resumed for run in order.run_ids}
+    yield from packed(plan, Space(plan.spec, plan.task).cells(), resumed)
+
+
+def packed(plan: Plan, chunks: Iterable[Cells], without: set[str] = frozenset()) -> Iterator[PackOrder]:  # type: ignore[assignment]
+    """Cells with their missing seeds as packs of the planned sizes; a pack holds one shape."""
+    shapes = plan.task.names("shape")
+    filling: dict[Shape, list[Row]] = defaultdict(list)
+    for cells in chunks:
+        for i, shape in enumerate(_shapes(cells, shapes)):
+            for seed in missing_seeds(plan.spec, plan.ended, cells.ids[i], plan.retry):
+                if without and run_id(cells.ids[i], seed) in without:
+                    continue
+                filling[shape].append((cells, i, seed))
+                if len(filling[shape]) == plan.groups[shape].size:
+                    yield _order(plan, filling.pop(shape))
+    for runs in filling.values():
+        yield _order(plan, runs)
+
+
+def _order(plan: Plan, runs: list[Row], resume: str | None = None) -> PackOrder:
+    first = runs[0][0]
+    cells = [chunk.ids[i] for chunk, i, _ in runs]
+    seeds = [seed for _, _, seed in runs]
+    columns = {name: [chunk.columns[name][i] for chunk, i, _ in runs] for name in first.columns}
+    shared = {name: column[0] for name, column in columns.items() if plan.task.parameters[name].kind == "shape"}
+    attempts = [plan.ended.attempts.get(c, {}).get(s, 0) for c, s in zip(cells, seeds, strict=True)]
+    return PackOrder(
+        plan.spec.name,
+        plan.task.name,
+        {**first.common, **shared},
+        {name: column for name, column in columns.items() if name not in shared},
+        cells,
+        seeds,
+        attempt=1 + max(attempts),
+        resume=resume,
+    )
+
+
+def _shapes(cells: Cells, shapes: list[str]) -> Iterator[Shape]:
+    """The shape of each cell, as the values of its shape parameters."""
+    varying = [cells.columns[name] for name in shapes if name in cells.columns]
+    if not varying:
+        return iter([()] * len(cells))
+    return zip(*varying, strict=True)
+
+
+def _sample_shape(values: Mapping[str, Value], spec: Spec, task: Task[Any]) -> Shape:
+    return tuple(values[name] for name in task.names("shape") if name in spec.axes())
+
+
+def _refuse_conflicts(spec: Spec, task: Task[Any], plan: Plan) -> None:
+    """Rules between parameters, for every combination of shapes that the sweep has."""
+    found: dict[str, None] = {}
+    for group in plan.groups.values():
+        found |= dict.fromkeys(task.conflicts(task.settings(group.values)))
+    if found:
+        raise SpecError(spec.name, [Problem("parameters", text) for text in found])

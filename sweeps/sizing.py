@@ -1,0 +1,176 @@
+"""How many runs to a pack, and how long they will take: from trying a few sizes for a moment, on the device at hand.
+
+More lanes share the cost of each operation, until memory or caches end the gain. The smallest pack within a tenth of the
+best speed is taken: smaller packs finish sooner, spread better over workers and lose less when one dies. What was
+measured is kept with the sweep, so that a continued sweep is cut into the same packs.
+"""
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from sweeps.store import SweepFiles
+from tasks.footprint import peak_bytes
+from tasks.lanes import Lanes
+from tasks.pack import Pack
+from tasks.parameters import Value
+from tasks.task import Task
+from tasks.training import measured_steps
+
+_SIZES = (1, 4, 16, 64, 256, 1024)
+_ENOUGH_SECONDS = 0.03
+_LONGEST_SECONDS = 1.5
+_LONGEST_IN_ALL_SECONDS = 15.0
+# Of the memory that workers share, the part that packs may fill.
+_MEMORY_SHARE = 0.6
+# A run is at most this long where a pack could also be smaller: then results and checkpoints come in time.
+_LONGEST_PACK_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What was measured for one shape."""
+
+    run_step_seconds: Mapping[int, float]
+    """Seconds per run-step, by pack size."""
+    measure_seconds: float
+    """Seconds to measure one lane once."""
+    lane_bytes: int
+
+    def at(self, lanes: int) -> float:
+        """Seconds per run-step in packs of that size: as measured for the nearest size that is not larger."""
+        sizes = sorted(self.run_step_seconds)
+        return self.run_step_seconds[max([size for size in sizes if size <= lanes] or sizes[:1])]
+
+    def run_seconds(self, lanes: int, steps: int, frames: int) -> float:
+        return steps * self.at(lanes) + frames * self.measure_seconds
+
+    @property
+    def best_size(self) -> int:
+        fastest = min(self.run_step_seconds.values())
+        return min(size for size, seconds in self.run_step_seconds.items() if seconds <= 1.1 * fastest)
+
+
+class Sizing:
+    """Decides pack sizes for a sweep; measures each shape once."""
+
+    def __init__(self, task: Task[Any], files: SweepFiles, device: torch.device, memory_bytes: int, workers: int) -> None:
+        self.task = task
+        self.files = files
+        self.device = device
+        self.memory_bytes = memory_bytes
+        self.workers = workers
+        self._known: dict[str, Speed] = {}
+        self._spent = 0.0
+        for key, value in (files.read_json("speeds.json") or {}).items():
+            value["run_step_seconds"] = {int(size): seconds for size, seconds in value["run_step_seconds"].items()}
+            self._known[key] = Speed(**value)
+
+    def speed(self, values: Mapping[str, Value]) -> Speed:
+        """What the shape of this cell costs. After many shapes, the nearest one in size stands for the rest."""
+        key = self._key(values)
+        if key not in self._known:
+            if self._known and self._spent > _LONGEST_IN_ALL_SECONDS:
+                return self._nearest(values)
+            began = time.perf_counter()
+            self._known[key] = measure_speed(self.task, values, self.device, self.memory_bytes)
+            self._spent += time.perf_counter() - began
+        return self._known[key]
+
+    def keep(self) -> None:
+        """Keep what was measured with the sweep."""
+        self.files.write_json("speeds.json", {key: asdict(speed) for key, speed in self._known.items()})
+
+    def size(self, values: Mapping[str, Value], runs: int, wanted: int | str) -> int:
+        """Runs to a pack, for a shape of which the sweep has that many runs."""
+        most = self.task.largest_pack or runs
+        if wanted != "auto":
+            return max(1, min(int(wanted), most))
+        speed = self.speed(values)
+        settings = self.task.settings(values)
+        fitting = int(_MEMORY_SHARE * self.memory_bytes / max(1, speed.lane_bytes))
+        run_seconds = speed.run_seconds(speed.best_size, settings.steps, len(measured_steps(settings)))
+        timely = max(16, int(_LONGEST_PACK_SECONDS / max(run_seconds, 1e-9)))
+        shared = math.ceil(runs / self.workers)
+        return max(1, min(speed.best_size, fitting, timely, shared, most))
+
+    def _key(self, values: Mapping[str, Value]) -> str:
+        shapes = {name: values[name] for name in self.task.names("shape")}
+        return json.dumps([self.task.name, self.task.version, str(self.device), shapes], sort_keys=True)
+
+    def _nearest(self, values: Mapping[str, Value]) -> Speed:
+        """The known speed whose state is nearest in size to that of these values."""
+        lanes = Lanes([self.task.settings(values)], [0], self.device)
+        size = Pack(self.task, lanes).state_bytes
+        return min(self._known.values(), key=lambda speed: abs(math.log(max(1, speed.lane_bytes) / max(1, size))))
+
+
+def measure_speed(task: Task[Any], values: Mapping[str, Value], device: torch.device, memory_bytes: int) -> Speed:
+    """Try pack sizes from one lane up, for as long as more lanes pay and fit."""
+    settings = task.settings(values)
+    lane_bytes = _lane_bytes(task, settings, device)
+    seconds: dict[int, float] = {}
+    measure_seconds = 0.0
+    began = time.perf_counter()
+    for size in _SIZES:
+        if size > (task.largest_pack or size) or size * lane_bytes > _MEMORY_SHARE * memory_bytes:
+            break
+        pack = Pack(task, Lanes([settings] * size, range(size), device))
+        pack.advance(0.0)
+        spent = [_timed(pack, steps) for steps in _stretches(pack, settings.steps)]
+        steps, last = spent[-1]
+        seconds[size] = last / (steps * size)
+        measured = time.perf_counter()
+        with torch.no_grad():
+            task.measure(pack.lanes, pack._state)
+        measure_seconds = (time.perf_counter() - measured) / size
+        if time.perf_counter() - began > _LONGEST_SECONDS or (len(seconds) > 2 and _no_longer_pays(seconds)):
+            break
+    return Speed(seconds, measure_seconds, lane_bytes)
+
+
+def _no_longer_pays(seconds: Mapping[int, float]) -> bool:
+    """True where the last two enlargements together gained less than a twentieth."""
+    before, _, last = list(seconds.values())[-3:]
+    return last > 0.95 * before
+
+
+def _stretches(pack: Pack[Any], steps: int) -> Iterator[int]:
+    """Growing numbers of steps: the caller times each, and the last one takes long enough to be believed."""
+    block = pack.task.block
+    stretch = block
+    while True:
+        began = time.perf_counter()
+        yield min(stretch, max(block, steps))
+        if time.perf_counter() - began > _ENOUGH_SECONDS or stretch >= steps:
+            return
+        stretch *= 4
+
+
+def _timed(pack: Pack[Any], steps: int) -> tuple[int, float]:
+    began = time.perf_counter()
+    with torch.no_grad():
+        pack.task.advance(pack.lanes, pack._state, 0, steps)
+    if pack.lanes.device.type == "cuda":
+        torch.cuda.synchronize(pack.lanes.device)
+    return steps, time.perf_counter() - began
+
+
+def _lane_bytes(task: Task[Any], settings: Any, device: torch.device) -> int:
+    """Memory of a further lane: what two lanes take beyond one, at the peak of a few steps and a measurement."""
+
+    def work(lanes: int) -> None:
+        with torch.no_grad():
+            pack = Pack(task, Lanes([settings] * lanes, range(lanes), device))
+            state = task.advance(pack.lanes, pack._state, 0, min(2 * task.block, max(task.block, settings.steps)))
+            task.measure(pack.lanes, state)
+
+    one = peak_bytes(device, lambda: work(1))
+    if task.largest_pack == 1:
+        return one
+    return max(1, peak_bytes(device, lambda: work(2)) - one)
