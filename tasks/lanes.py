@@ -113,6 +113,8 @@ def _agreed_shape(params: Sequence[Training]) -> _Shape:
 
 
 def _rows(value: Any, index: Tensor) -> Any:
+    if value is None:
+        return None
     if isinstance(value, Tensor):
         return value[index]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
