@@ -16,8 +16,7 @@ Status = Literal["done", "stopped", "diverged", "failed", "lost"]
 ENDED: tuple[Status, ...] = ("done", "stopped", "diverged")
 """Statuses that the run's own setting determines: running it again would give the same."""
 
-_WORD = pa.dictionary(pa.int32(), pa.string())
-_TYPES = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: _WORD}
+_TYPES = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
 _TIME = pa.timestamp("us", tz="UTC")
 
 
@@ -73,9 +72,9 @@ class Record:
         count = len(wanted)
         columns = {
             "run_id": pa.array([order.run_ids[i] for i in wanted]),
-            "cell_id": pa.array([order.cells[i] for i in wanted], _WORD),
+            "cell_id": pa.array([order.cells[i] for i in wanted], pa.string()),
             "seed": pa.array([order.seeds[i] for i in wanted], pa.int64()),
-            "status": pa.array(statuses, _WORD),
+            "status": pa.array(statuses, pa.string()),
             "step": pa.array(steps, pa.int64()),
         }
         cells = [order.values(i) for i in wanted]
@@ -87,9 +86,9 @@ class Record:
             "started_at": self.started_at, "finished_at": datetime.now(UTC), "host": about["host"], "device": about["device"],
         }  # fmt: skip
         types = {
-            "task": _WORD, "task_version": pa.int64(), "pack_id": _WORD, "pack_lanes": pa.int64(), "attempt": pa.int64(),
+            "task": pa.string(), "task_version": pa.int64(), "pack_id": pa.string(), "pack_lanes": pa.int64(), "attempt": pa.int64(),
             "error": pa.string(), "train_seconds": pa.float64(), "started_at": _TIME, "finished_at": _TIME,
-            "host": _WORD, "device": _WORD,
+            "host": pa.string(), "device": pa.string(),
         }  # fmt: skip
         for name, value in constant.items():
             columns[name] = pa.array([value] * count, types[name])
@@ -110,10 +109,10 @@ class Record:
             lanes, steps, keep = self._stacked(frames, wanted)
             rows = [row for frame in frames for row in frame.arrays[name]]
             columns = self._keys(lanes, steps)
-            columns["metric"] = pa.array([name] * len(lanes), _WORD)
+            columns["metric"] = pa.array([name] * len(lanes), pa.string())
             columns["values"] = pa.array([row for row, kept in zip(rows, keep, strict=True) if kept], pa.list_(pa.float64()))
             tables.append(pa.table(columns))
-        return pa.concat_tables(tables).unify_dictionaries() if tables else pa.table({})
+        return pa.concat_tables(tables) if tables else pa.table({})
 
     def _stacked(self, frames: Sequence[Frame], wanted: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         lanes = np.concatenate([frame.lanes for frame in frames])
@@ -123,12 +122,11 @@ class Record:
 
     def _keys(self, lanes: np.ndarray, steps: np.ndarray) -> dict[str, pa.Array]:
         order = self.order
-        codes = pa.array(lanes.astype(np.int32))
         return {
-            "run_id": pa.DictionaryArray.from_arrays(codes, pa.array(order.run_ids)),
-            "cell_id": pa.array([order.cells[i] for i in lanes], _WORD),
+            "run_id": pa.array(order.run_ids).take(lanes),
+            "cell_id": pa.array(order.cells).take(lanes),
             "seed": pa.array(np.asarray(order.seeds)[lanes]),
-            "pack_id": pa.array([order.id] * len(lanes), _WORD),
+            "pack_id": pa.array([order.id] * len(lanes), pa.string()),
             "step": pa.array(steps),
         }
 

@@ -141,7 +141,7 @@ def decide_sizes(plan: Plan, sizing: Sizing) -> None:
     for group in plan.groups.values():
         group.size = sizing.size(group.values, group.runs, wanted)
         if group.missing:
-            speed = sizing.speed(group.values)
+            speed = sizing.speed(group.values, group.size)
             settings = plan.task.settings(group.values)
             group.seconds_per_run = speed.run_seconds(group.size, settings.steps, len(measured_steps(settings)))
             plan.pack_bytes = max(plan.pack_bytes, speed.lane_bytes * group.size)

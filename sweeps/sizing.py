@@ -41,6 +41,8 @@ class Speed:
     measure_seconds: float
     """Seconds to measure one lane once."""
     lane_bytes: int
+    more_may_pay: bool
+    """True where larger packs were not tried because the sweep was too small for them."""
 
     def at(self, lanes: int) -> float:
         """Seconds per run-step in packs of that size: as measured for the nearest size that is not larger."""
@@ -71,16 +73,20 @@ class Sizing:
             value["run_step_seconds"] = {int(size): seconds for size, seconds in value["run_step_seconds"].items()}
             self._known[key] = Speed(**value)
 
-    def speed(self, values: Mapping[str, Value]) -> Speed:
-        """What the shape of this cell costs. After many shapes, the nearest one in size stands for the rest."""
+    def speed(self, values: Mapping[str, Value], lanes: int) -> Speed:
+        """What the shape of this cell costs in packs of up to that many lanes.
+
+        After many shapes, the nearest one in size stands for the rest.
+        """
         key = self._key(values)
-        if key not in self._known:
+        known = self._known.get(key)
+        if known is None or (known.more_may_pay and lanes > max(known.run_step_seconds)):
             if self._known and self._spent > _LONGEST_IN_ALL_SECONDS:
                 return self._nearest(values)
             began = time.perf_counter()
-            self._known[key] = measure_speed(self.task, values, self.device, self.memory_bytes)
+            known = self._known[key] = measure_speed(self.task, values, self.device, self.memory_bytes, lanes)
             self._spent += time.perf_counter() - began
-        return self._known[key]
+        return known
 
     def keep(self) -> None:
         """Keep what was measured with the sweep."""
@@ -91,13 +97,14 @@ class Sizing:
         most = self.task.largest_pack or runs
         if wanted != "auto":
             return max(1, min(int(wanted), most))
-        speed = self.speed(values)
+        shared = math.ceil(runs / self.workers)
+        speed = self.speed(values, shared)
         settings = self.task.settings(values)
         fitting = int(_MEMORY_SHARE * self.memory_bytes / max(1, speed.lane_bytes))
         run_seconds = speed.run_seconds(speed.best_size, settings.steps, len(measured_steps(settings)))
         timely = max(16, int(_LONGEST_PACK_SECONDS / max(run_seconds, 1e-9)))
-        shared = math.ceil(runs / self.workers)
-        return max(1, min(speed.best_size, fitting, timely, shared, most))
+        best = shared if speed.more_may_pay else speed.best_size
+        return max(1, min(best, fitting, timely, shared, most))
 
     def _key(self, values: Mapping[str, Value]) -> str:
         shapes = {name: values[name] for name in self.task.names("shape")}
@@ -110,8 +117,10 @@ class Sizing:
         return min(self._known.values(), key=lambda speed: abs(math.log(max(1, speed.lane_bytes) / max(1, size))))
 
 
-def measure_speed(task: Task[Any], values: Mapping[str, Value], device: torch.device, memory_bytes: int) -> Speed:
-    """Try pack sizes from one lane up, for as long as more lanes pay and fit."""
+def measure_speed(
+    task: Task[Any], values: Mapping[str, Value], device: torch.device, memory_bytes: int, most: int = _SIZES[-1]
+) -> Speed:
+    """Try pack sizes from one lane up to `most`, for as long as more lanes pay and fit."""
     settings = task.settings(values)
     lane_bytes = _lane_bytes(task, settings, device)
     seconds: dict[int, float] = {}
@@ -120,18 +129,19 @@ def measure_speed(task: Task[Any], values: Mapping[str, Value], device: torch.de
     for size in _SIZES:
         if size > (task.largest_pack or size) or size * lane_bytes > _MEMORY_SHARE * memory_bytes:
             break
+        if size > most:
+            return Speed(seconds, measure_seconds, lane_bytes, more_may_pay=True)
         pack = Pack(task, Lanes([settings] * size, range(size), device))
-        pack.advance(0.0)
         spent = [_timed(pack, steps) for steps in _stretches(pack, settings.steps)]
         steps, last = spent[-1]
         seconds[size] = last / (steps * size)
         measured = time.perf_counter()
         with torch.no_grad():
-            task.measure(pack.lanes, pack._state)
+            task.measure(pack.lanes, pack.state)
         measure_seconds = (time.perf_counter() - measured) / size
         if time.perf_counter() - began > _LONGEST_SECONDS or (len(seconds) > 2 and _no_longer_pays(seconds)):
             break
-    return Speed(seconds, measure_seconds, lane_bytes)
+    return Speed(seconds, measure_seconds, lane_bytes, more_may_pay=False)
 
 
 def _no_longer_pays(seconds: Mapping[int, float]) -> bool:
@@ -155,7 +165,7 @@ def _stretches(pack: Pack[Any], steps: int) -> Iterator[int]:
 def _timed(pack: Pack[Any], steps: int) -> tuple[int, float]:
     began = time.perf_counter()
     with torch.no_grad():
-        pack.task.advance(pack.lanes, pack._state, 0, steps)
+        pack.task.advance(pack.lanes, pack.state, 0, steps)
     if pack.lanes.device.type == "cuda":
         torch.cuda.synchronize(pack.lanes.device)
     return steps, time.perf_counter() - began
@@ -167,7 +177,7 @@ def _lane_bytes(task: Task[Any], settings: Any, device: torch.device) -> int:
     def work(lanes: int) -> None:
         with torch.no_grad():
             pack = Pack(task, Lanes([settings] * lanes, range(lanes), device))
-            state = task.advance(pack.lanes, pack._state, 0, min(2 * task.block, max(task.block, settings.steps)))
+            state = task.advance(pack.lanes, pack.state, 0, min(2 * task.block, max(task.block, settings.steps)))
             task.measure(pack.lanes, state)
 
     one = peak_bytes(device, lambda: work(1))

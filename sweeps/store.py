@@ -118,6 +118,10 @@ class SweepFiles:
         with _as_store_errors(self.address):
             _put(self._fs, f"{self._root}/{file}", text.encode())
 
+    def remove(self, file: str) -> None:
+        if self._fs.get_file_info(f"{self._root}/{file}").type == fs.FileType.File:
+            self._fs.delete_file(f"{self._root}/{file}")
+
     def read_json(self, file: str) -> Any:
         text = self.read_text(file)
         try:
@@ -157,6 +161,11 @@ class SweepFiles:
             if info.base_name.endswith(".parquet") and not info.base_name.startswith(".")
         )
 
+    def columns(self, table: str) -> list[str]:
+        """Names of the table's columns, as its first part has them; none where it has no part."""
+        parts = self.parts(table)
+        return list(self._schema(self._part(table, parts[0])).names) if parts else []
+
     def read(self, table: str, columns: Sequence[str] | None = None, where: Any = None) -> pa.Table:
         """The table, each run once. `where` is a pyarrow expression; it and `columns` are pushed down to Parquet.
 
@@ -180,7 +189,7 @@ class SweepFiles:
             import pyarrow.compute as pc
 
             for run, kept in repeated.items():
-                once = (pc.field("run_id").cast(pa.string()) != run) | (pc.field("pack_id").cast(pa.string()) == kept)
+                once = (pc.field("run_id") != run) | (pc.field("pack_id") == kept)
                 where = once if where is None else where & once
         try:
             return dataset.to_table(columns=None if columns is None else list(columns), filter=where)
@@ -196,7 +205,7 @@ class SweepFiles:
 
             runs = ds.dataset([self._part("runs", p) for p in self.parts("runs")], filesystem=self._fs, format="parquet")
         rows = runs.to_table(columns=["run_id", "pack_id", "attempt"])
-        ids = rows["run_id"].cast(pa.string())
+        ids = rows["run_id"]
         if len(ids.unique()) == len(ids):
             return None
         best: dict[str, tuple[int, str]] = {}
@@ -276,7 +285,7 @@ class SweepFiles:
             held = [p for p in group if self._fs.get_file_info(self._part(name, p)).type == fs.FileType.File]
             if held:
                 parts = [pq.read_table(self._part(name, p), filesystem=self._fs) for p in held]
-                merged = pa.concat_tables(parts, promote_options="permissive").unify_dictionaries()
+                merged = pa.concat_tables(parts, promote_options="permissive")
                 tables[name] = _once(merged, repeated)
         runs = tables["runs"].sort_by([("cell_id", "ascending"), ("seed", "ascending")])
         part = pack_id(runs["run_id"].to_pylist())
@@ -310,10 +319,8 @@ class SweepFiles:
                     yield pack, described["runs"]
 
     def drop_checkpoint(self, pack: str) -> None:
-        for ending in ("json", "pt"):
-            path = f"{self._root}/checkpoints/{pack}.{ending}"
-            if self._fs.get_file_info(path).type == fs.FileType.File:
-                self._fs.delete_file(path)
+        self.remove(f"checkpoints/{pack}.json")
+        self.remove(f"checkpoints/{pack}.pt")
 
     def _part(self, table: str, part: str) -> str:
         return f"{self._root}/{table}/{part}.parquet"

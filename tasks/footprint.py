@@ -29,6 +29,11 @@ class _Watched(TorchDispatchMode):
         self.live = self.peak = 0
         self._known: set[int] = set()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Otherwise torch imports its whole compiler, which takes seconds.
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(out):

@@ -43,7 +43,7 @@ class Pack(Generic[P]):
         self._schedule = measured_steps(lanes.shape)
         self._snapshots = snapshot_steps(lanes.shape)
         self._steps_per_second = 0.0
-        self._state: State = task.init(lanes)
+        self.state: State = task.init(lanes)
 
     @property
     def finished(self) -> bool:
@@ -66,12 +66,13 @@ class Pack(Generic[P]):
 
     def drop(self, places: Sequence[int]) -> None:
         """End these lanes; the others go on as if nothing had happened."""
-        self._keep([i for i, place in enumerate(self.places) if place not in set(places)])
+        dropped = set(places)
+        self._keep([i for i, place in enumerate(self.places) if place not in dropped])
 
     def checkpoint(self) -> dict[str, Any]:
         """All that is needed to go on later, as tensors and plain values."""
         return {
-            "state": {name: tensor.cpu() for name, tensor in self._state.items()},
+            "state": {name: tensor.cpu() for name, tensor in self.state.items()},
             "places": self.places.tolist(),
             "step": self.step,
             "measured_at": self._measured_at,
@@ -89,12 +90,12 @@ class Pack(Generic[P]):
         pack._schedule = measured_steps(lanes.shape)
         pack._snapshots = snapshot_steps(lanes.shape)
         pack._steps_per_second = 0.0
-        pack._state = {name: tensor.to(lanes.device) for name, tensor in checkpoint["state"].items()}
+        pack.state = {name: tensor.to(lanes.device) for name, tensor in checkpoint["state"].items()}
         return pack
 
     @property
     def state_bytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self._state.values())
+        return sum(tensor.nbytes for tensor in self.state.values())
 
     def _train_towards(self, target: int) -> None:
         """One stretch: to the target, or to a multiple of the task's block before it that takes about a stretch."""
@@ -102,14 +103,14 @@ class Pack(Generic[P]):
         wanted = max(1, int(self._steps_per_second * _STRETCH_SECONDS))
         stop = min(target, (self.step // block + max(1, wanted // block)) * block)
         began = time.perf_counter()
-        self._state = self.task.advance(self.lanes, self._state, self.step, stop)
+        self.state = self.task.advance(self.lanes, self.state, self.step, stop)
         if self.lanes.device.type == "cuda":
             torch.cuda.synchronize(self.lanes.device)
         self._steps_per_second = (stop - self.step) / max(time.perf_counter() - began, 1e-6)
         self.step = stop
 
     def _frame(self) -> Frame:
-        measured = {name: _array(tensor) for name, tensor in self.task.measure(self.lanes, self._state).items()}
+        measured = {name: _array(tensor) for name, tensor in self.task.measure(self.lanes, self.state).items()}
         metrics = {name: measured[name] for name in self.task.scalars}
         arrays = {name: value for name, value in measured.items() if name not in metrics}
         required = [metrics[name] for name in self.task.scalars if not self.task.metrics[name].may_be_absent]
@@ -124,7 +125,7 @@ class Pack(Generic[P]):
         self.places = self.places[kept]
         if kept:
             index = torch.tensor(kept, device=self.lanes.device)
-            self._state = {name: tensor[index] for name, tensor in self._state.items()}
+            self.state = {name: tensor[index] for name, tensor in self.state.items()}
             self.lanes = self.lanes.select(kept)
 
 

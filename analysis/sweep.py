@@ -1,0 +1,132 @@
+"""A sweep of a store as pandas tables, read when they are asked for."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analysis.statistics import summarized
+from sweeps.errors import MislabelError, nearest
+from sweeps.spec import Spec, spec_from_stored
+from sweeps.store import Store, SweepFiles
+
+Where = Mapping[str, Any]
+"""Column to value, or to a list of values, that rows must have."""
+
+
+def load(store: str, name: str) -> "Sweep":
+    """The sweep of that name in the store: a folder, or an address such as s3://bucket/path."""
+    return Sweep(Store(store).existing(name))
+
+
+class Sweep:
+    def __init__(self, files: SweepFiles) -> None:
+        self.files = files
+        self.name = files.name
+
+    def __repr__(self) -> str:
+        return f"Sweep({self.name!r}, task {self.spec.task}, {len(self.runs)} runs in {self.files.address})"
+
+    @cached_property
+    def spec(self) -> Spec:
+        return spec_from_stored(self.files.read_text("spec.yaml") or "")
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """One row per ended run: ids, parameters, seed, status, last metrics, timings."""
+        return self.read("runs")
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """One row per run and measured step."""
+        return self.read("curves")
+
+    @cached_property
+    def arrays(self) -> pd.DataFrame:
+        """One row per run, snapshot and array metric; `values` holds a list."""
+        return self.read("arrays")
+
+    def read(self, table: str, columns: Sequence[str] | None = None, where: Where | None = None) -> pd.DataFrame:
+        """Some columns and rows of runs, curves or arrays; only these are read from disk.
+
+        `where` may name parameters for curves and arrays too: {"noise_rate": 0.2, "seed": [0, 1]}.
+        """
+        condition = self._condition(table, where or {})
+        return self.files.read(table, columns, condition).to_pandas()
+
+    @property
+    def varying(self) -> list[str]:
+        """Parameters that the spec varies, in its order."""
+        return list(self.spec.axes())
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """Metrics that were measured at every frame."""
+        keys = {"run_id", "cell_id", "seed", "pack_id", "step"}
+        return [name for name in self.files.columns("curves") if name not in keys]
+
+    def cells(self, metric: str, by: str | Sequence[str] | None = None, where: Where | None = None) -> pd.DataFrame:
+        """The metric at the end of the runs: mean, std, n and 95 % interval over seeds, per cell or per value of `by`.
+
+        `runs` and `diverged` count what each row is made of; diverged runs have no finite value and are not averaged.
+        """
+        self._known_metric(metric)
+        by = self._grouping(by)
+        table = self.read("runs", list(dict.fromkeys([*by, "status", metric])), where)
+        table = table[table["status"].isin(["done", "stopped", "diverged"])]
+        counts = table.groupby(list(by), observed=True, dropna=False)["status"]
+        counted = counts.agg(runs="size", diverged=lambda s: int((s == "diverged").sum())).reset_index()
+        return summarized(table, metric, by).merge(counted, on=list(by))
+
+    def curve(self, metric: str, by: str | Sequence[str] | None = None, where: Where | None = None) -> pd.DataFrame:
+        """The metric over steps: mean, std, n and 95 % interval over seeds, per cell or per value of `by`."""
+        self._known_metric(metric)
+        by = self._grouping(by)
+        runs = self.read("runs", list(dict.fromkeys(["run_id", *by])), where)
+        table = self.read("curves", ["run_id", "step", metric], where)
+        return summarized(table.merge(runs, on="run_id"), metric, [*by, "step"])
+
+    def _grouping(self, by: str | Sequence[str] | None) -> list[str]:
+        if by is None:
+            return [*self.varying, "cell_id"] if self.varying else ["cell_id"]
+        names = [by] if isinstance(by, str) else list(by)
+        for name in names:
+            self._known_column("runs", name)
+        return names
+
+    def _known_metric(self, metric: str) -> None:
+        if metric not in self.metrics:
+            hint = nearest(metric, self.metrics)
+            raise MislabelError(f"{metric!r} is not a metric of {self.name}{hint}; it has {', '.join(self.metrics) or 'no runs yet'}")
+
+    def _known_column(self, table: str, name: str) -> None:
+        columns = self.files.columns(table)
+        if name not in columns:
+            raise MislabelError(f"{name!r} is not a column of {table}{nearest(name, columns)}; it has {', '.join(columns)}")
+
+    def _condition(self, table: str, where: Where) -> Any:
+        own = set(self.files.columns(table))
+        elsewhere = {name: value for name, value in where.items() if name not in own}
+        condition = None
+        for name, value in where.items():
+            if name in own:
+                condition = _and(condition, _is(name, value))
+        if elsewhere:
+            for name in elsewhere:
+                self._known_column("runs", name)
+            ids = self.read("runs", ["run_id"], elsewhere)["run_id"]
+            condition = _and(condition, pc.field("run_id").isin(pa.array(ids, pa.string())))
+        return condition
+
+
+def _is(name: str, value: Any) -> Any:
+    values = value if isinstance(value, list | tuple | set | range) else [value]
+    column = pc.field(name)
+    return (column if isinstance(next(iter(values), None), str) else column).isin(list(values))
+
+
+def _and(first: Any, second: Any) -> Any:
+    return second if first is None else first & second

@@ -1,0 +1,85 @@
+"""What a running sweep says of itself to other processes: that it lives, how far it is, that it should stop."""
+
+import os
+import platform
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from sweeps.errors import SweepBusyError
+from sweeps.feed import Feed
+from sweeps.store import SweepFiles
+
+FILE = "progress.json"
+_EVERY_SECONDS = 2.0
+# A driver on another machine that has not been heard of for this long is taken for dead.
+_SILENT_SECONDS = 60.0
+
+
+class Heartbeat:
+    """Writes the sweep's progress every few seconds while it runs."""
+
+    def __init__(self, files: SweepFiles, feed: Feed) -> None:
+        self.files = files
+        self.feed = feed
+        self._last = 0.0
+        self._stop_written = False
+
+    def beat(self, state: str = "running") -> None:
+        if self.feed.stop_reason and not self._stop_written:
+            self.files.write_text("stop", self.feed.stop_reason)
+            self._stop_written = True
+        if state == "running" and time.monotonic() - self._last < _EVERY_SECONDS:
+            return
+        self._last = time.monotonic()
+        progress = self.feed.progress
+        self.files.write_json(
+            FILE,
+            {
+                "state": state,
+                "host": platform.node(),
+                "pid": os.getpid(),
+                "updated_at": datetime.now(UTC).isoformat(timespec="seconds"),
+                "cells": self.feed.plan.cells,
+                "runs": progress.runs,
+                "done": progress.done,
+                "running": progress.running,
+                "ended_now": dict(progress.statuses),
+                "seconds": round(progress.elapsed, 1),
+                "seconds_left": None if state != "running" else progress.seconds_left,
+                "stopped_because": self.feed.stop_reason,
+            },
+        )
+
+
+def alive(progress: dict[str, Any] | None) -> bool:
+    """Whether the driver that wrote this progress is still running."""
+    if not progress or progress.get("state") != "running":
+        return False
+    if progress["host"] == platform.node():
+        return progress["pid"] == os.getpid() or _process_lives(progress["pid"])
+    silent = datetime.now(UTC) - datetime.fromisoformat(progress["updated_at"])
+    return silent.total_seconds() < _SILENT_SECONDS
+
+
+def refuse_if_running(files: SweepFiles) -> None:
+    progress = files.read_json(FILE)
+    if alive(progress) and progress["pid"] != os.getpid():
+        raise SweepBusyError(
+            f"{files.name} is being run by process {progress['pid']} on {progress['host']} "
+            f"({progress['done']} of {progress['runs']} runs); wait for it, or stop it first"
+        )
+
+
+def _process_lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:  # a process that ended but was not waited for is not alive
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return True

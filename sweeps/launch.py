@@ -1,0 +1,114 @@
+"""Run a sweep from spec to complete tables: the order of things, whoever does the training."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+from sweeps.errors import Problem, SpecError
+from sweeps.feed import Asked, Feed, Listed, Means, Source
+from sweeps.heartbeat import Heartbeat, refuse_if_running
+from sweeps.plan import Plan, make_open_plan, make_plan
+from sweeps.provenance import provenance
+from sweeps.search import Search
+from sweeps.sizing import Sizing
+from sweeps.space import Space
+from sweeps.spec import Spec, spec_from_stored
+from sweeps.store import Store, SweepFiles
+from sweeps.widening import changes_that_do_not_widen
+from tasks.task import Task
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What there is to run on."""
+
+    workers: int
+    memory_bytes: int
+    """Of one worker."""
+    device: torch.device
+
+
+@dataclass
+class Launch:
+    """A sweep that is ready to run."""
+
+    spec: Spec
+    task: Task[Any]
+    files: SweepFiles
+    plan: Plan
+    feed: Feed
+    heartbeat: Heartbeat
+
+    def finish(self) -> None:
+        """Leave the store tidy, and say how it ended."""
+        over = self.feed.over and self.feed.stop_reason is None
+        if not self.feed.broken:
+            if over:
+                for pack, _ in list(self.files.checkpoints()):
+                    self.files.drop_checkpoint(pack)
+            self.files.compact()
+            self.heartbeat.beat("done" if over else "stopped")
+
+
+def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retry: bool = False) -> Plan:
+    """The plan, without writing anything."""
+    files = store.sweep(spec.name)
+    refuse_other_spec(spec, task, files)
+    return _plan(spec, task, files, _sizing(task, files, machine), retry)
+
+
+def prepare(spec: Spec, task: Task[Any], store: Store, machine: Machine, say: Say, retry: bool = False) -> Launch:
+    """Everything before the first pack: checks, spec and provenance into the store, plan."""
+    store.prepare()
+    files = store.sweep(spec.name)
+    refuse_if_running(files)
+    refuse_other_spec(spec, task, files)
+    for moved in files.set_damaged_aside():
+        say(f"{moved} is damaged: set aside, and its runs are run again")
+    files.revise_spec(spec.to_yaml())
+    files.remove("stop")
+    launch = provenance(task.init.__module__)
+    files.write_json(f"launches/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json", launch)
+    sizing = _sizing(task, files, machine)
+    plan = _plan(spec, task, files, sizing, retry)
+    sizing.keep()
+    means = Means(spec, files)
+    feed = Feed(plan, _source(plan, files, sizing, means), files, means)
+    heartbeat = Heartbeat(files, feed)
+    heartbeat.beat("running")
+    return Launch(spec, task, files, plan, feed, heartbeat)
+
+
+def refuse_other_spec(spec: Spec, task: Task[Any], files: SweepFiles) -> None:
+    """SpecError where the store has a sweep of this name that the spec does not merely widen."""
+    stored = files.read_text("spec.yaml")
+    if stored is None:
+        return
+    changes = changes_that_do_not_widen(spec_from_stored(stored), spec, task)
+    if changes:
+        problems = [Problem("", change) for change in changes]
+        raise SpecError(
+            f"{files.address} is a sweep with another spec; give this one another name, or keep what it had", problems
+        )
+
+
+def _plan(spec: Spec, task: Task[Any], files: SweepFiles, sizing: Sizing, retry: bool) -> Plan:
+    make = make_open_plan if spec.method.name == "tpe" else make_plan
+    return make(spec, task, files, sizing, retry)
+
+
+def _sizing(task: Task[Any], files: SweepFiles, machine: Machine) -> Sizing:
+    return Sizing(task, files, machine.device, machine.memory_bytes, machine.workers)
+
+
+def _source(plan: Plan, files: SweepFiles, sizing: Sizing, means: Means) -> Source:
+    if plan.spec.method.name != "tpe":
+        return Listed(plan)
+    search = Search(Space(plan.spec, plan.task), files)
+    search.restore(means.complete())
+    return Asked(plan, search, sizing)
