@@ -1,0 +1,163 @@
+"""What stands on a sweep's own page in MLflow: facts as tags, progress as metrics, and a description in Markdown."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from cluster.mlflow_runs import WITHOUT_RESULT, Point, Results, counted, digest_of, shown
+from sweeps.spec import Axis, Objective
+
+_BEST_CELLS = 10
+# MLflow cuts tags at 8000 characters.
+_LONGEST = 7900
+
+
+class SweepPage:
+    """The page of a sweep, in plain values."""
+
+    def __init__(self, results: Results, pages: Mapping[str, str], final: bool) -> None:
+        """`pages` are addresses of the nested runs' own pages."""
+        self.status = _status(results) if final else "RUNNING"
+        self.tags = {**_facts(results), **_provenance(results), "mlflow.note.content": note(results, pages)}
+        self.points = list(_progress(results))
+        self.digest = digest_of([self.status, results.spec_text, self.tags, self.points])
+
+
+def _status(results: Results) -> str:
+    return "FAILED" if len(results) and results.runs["status"].isin(WITHOUT_RESULT).any() else "FINISHED"
+
+
+def _facts(results: Results) -> dict[str, str]:
+    spec = results.spec
+    return {
+        "mislabel.task": spec.task,
+        "mislabel.method": spec.method.name,
+        "mislabel.metric": ", ".join(f"{objective.goal} {objective.name}" for objective in spec.metric),
+        "mislabel.seeds": str(spec.seeds.count),
+        "mislabel.cells": str(results.cells),
+        "mislabel.runs": counted(results.runs["status"]) if len(results) else "0",
+        "mislabel.store": results.files.address,
+    }
+
+
+def _provenance(results: Results) -> dict[str, str]:
+    """The last launch, flat: launch.git.commit and the like; what MLflow has a column for also under MLflow's name."""
+    launches = results.files.launches()
+    launch = dict(_flat("launch", launches[-1])) if launches else {}
+    known = {
+        "mlflow.user": "launch.user",
+        "mlflow.source.git.commit": "launch.git.commit",
+        "mlflow.source.name": "launch.command",
+    }
+    return {**launch, **{tag: launch[name] for tag, name in known.items() if name in launch}}
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _flat(f"{name}.{re.sub(r'[^A-Za-z0-9_. -]', '_', str(key))}", part)
+    else:
+        yield name, shown(value)[:_LONGEST]
+
+
+def _progress(results: Results) -> Iterator[Point]:
+    if not len(results):
+        return
+    step, time = len(results), results.ended
+    for status, count in results.runs["status"].value_counts().items():
+        yield Point(f"runs_{status}", float(count), time, step)
+    yield Point("cells", float(results.cells), time, step)
+    for objective in results.spec.metric:
+        cells = best_cells(results, objective)
+        if len(cells):
+            yield Point(f"best_{objective.name}", float(cells["mean"].iloc[0]), time, step)
+
+
+def best_cells(results: Results, objective: Objective) -> pd.DataFrame:
+    """Mean, half of the 95 % interval, and runs of each cell that has a result, best first."""
+    from scipy import stats
+
+    if objective.name not in results.metrics:
+        return pd.DataFrame(columns=["mean", "half", "count"])
+    cells = results.runs.groupby("cell_id")[objective.name].agg(["mean", "std", "count"])
+    cells = cells[cells["count"] > 0].sort_values("mean", ascending=objective.goal == "minimize", kind="stable")
+    cells["half"] = stats.t.ppf(0.975, (cells["count"] - 1).clip(lower=1)) * cells["std"] / cells["count"] ** 0.5
+    return cells[["mean", "half", "count"]]
+
+
+def note(results: Results, pages: Mapping[str, str]) -> str:
+    """`pages` are addresses of the cells' own pages."""
+    parts = [_heading(results), _varied(results)]
+    if results.spec.metric:
+        parts.append(_best(results, results.spec.metric[0], pages))
+    parts.append(_files(results))
+    return _shortened("\n\n".join(part for part in parts if part))
+
+
+def _heading(results: Results) -> str:
+    spec = results.spec
+    ended = counted(results.runs["status"]) if len(results) else "none yet"
+    return (
+        f"**{spec.task}**, {spec.method.name} search: {results.cells} cells × {spec.seeds.count} seeds. Runs: {ended}."
+    )
+
+
+def _varied(results: Results) -> str:
+    axes = results.spec.axes()
+    lines = [
+        f"| {name} | {_range(axes[name]) if name in axes else _values(results.runs[name])} |"
+        for name in results.varying
+    ]
+    fixed = ", ".join(
+        f"{name} = {shown(value)}" for name, value in results.spec.fixed().items() if name not in results.varying
+    )
+    table = "\n".join(["| varied | values |", "|---|---|", *lines]) if lines else ""
+    return "\n\n".join(part for part in (table, f"Fixed: {fixed}." if fixed else "") if part)
+
+
+def _range(axis: Axis) -> str:
+    when = f" when `{axis.when}`" if axis.when else ""
+    if axis.values is not None:
+        return ", ".join(map(shown, axis.values)) + when
+    assert axis.min is not None
+    assert axis.max is not None
+    points = f", {axis.points} points" if axis.points else ""
+    return f"{axis.min:g} … {axis.max:g} ({axis.scale}{points}){when}"
+
+
+def _values(column: "pd.Series[float]") -> str:
+    return ", ".join(shown(value) for value in sorted(column.dropna().unique()))
+
+
+def _best(results: Results, objective: Objective, pages: Mapping[str, str]) -> str:
+    cells = best_cells(results, objective).head(_BEST_CELLS)
+    if cells.empty:
+        return ""
+    settings = results.runs.drop_duplicates("cell_id").set_index("cell_id")
+    others = [other for other in results.spec.metric[1:] if other.name in results.metrics]
+    means = results.runs.groupby("cell_id")[[other.name for other in others]].mean()
+    head = [*results.varying, f"{objective.name}, mean ± 95 % interval", *(other.name for other in others), "seeds"]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for key, (mean, half, count) in zip(cells.index.astype(str), cells.to_numpy(), strict=True):
+        value = f"{mean:.4g} ± {half:.2g}" if count > 1 else f"{mean:.4g}"
+        linked = f"[{value}]({pages[key]})" if key in pages else value
+        varied = [shown(settings.loc[key, name], digits=4) for name in results.varying]
+        rest = [f"{means[other.name][key]:.4g}" for other in others]
+        lines.append(f"| {' | '.join([*varied, linked, *rest, str(int(count))])} |")
+    return f"Best cells ({objective.goal} {objective.name}):\n\n" + "\n".join(lines)
+
+
+def _files(results: Results) -> str:
+    files = results.files
+    store = files.address.removesuffix(f"/{files.name}")
+    return (
+        f"Every run and every step is in Parquet under `{files.address}`; this page is a view of it.\n\n"
+        f"```python\nimport analysis\nsweep = analysis.load({store!r}, {files.name!r})\n"
+        "sweep.runs, sweep.curves  # pandas\n```"
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -1,0 +1,148 @@
+"""A sweep's pages in MLflow, and how they are brought up to date with as few requests as can be."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster.mlflow_note import SweepPage
+from cluster.mlflow_runs import NestedRun, Point, Results
+from sweeps.errors import MislabelError
+from sweeps.store import SweepFiles
+
+Progress = Callable[[int, int], None]
+"""Called with how many nested runs are written, and how many there are to write."""
+
+# MLflow's limits are 1000 metrics, 100 params, 100 tags and 1000 of all together in a request.
+_METRICS_AT_ONCE = 800
+_WORDS_AT_ONCE = 100
+_PAGE = 1000
+
+
+class Pages:
+    """The sweep's pages in MLflow: its experiment, the parent run and the nested runs."""
+
+    def __init__(self, client: Any, files: SweepFiles, uri: str) -> None:
+        self._client = client
+        self._record = _record(files)
+        self._experiment = _experiment(client, files.name, uri)
+        self._parent = ""
+        self._parent_digest = ""
+        self._nested: dict[str, tuple[str, str]] = {}
+        """By key: the nested run's id in MLflow, and its digest."""
+        self._find()
+
+    def _find(self) -> None:
+        """Read what there is, and delete what is there twice or belongs to a parent that was deleted."""
+        ours = [run for run in self._all_runs() if run.data.tags.get("mislabel.record") == self._record]
+        spare = []
+        for run in ours:
+            if run.data.tags.get("mislabel.kind") == "sweep":
+                if self._parent:
+                    spare.append(run.info.run_id)
+                else:
+                    self._parent = run.info.run_id
+                    self._parent_digest = run.data.tags.get("mislabel.digest", "")
+        for run in ours:
+            tags = run.data.tags
+            if tags.get("mislabel.kind") == "sweep":
+                continue
+            key = tags.get("mislabel.run") or tags.get("mislabel.cell", "")
+            if tags.get("mlflow.parentRunId") != self._parent or key in self._nested:
+                spare.append(run.info.run_id)
+            else:
+                self._nested[key] = (run.info.run_id, tags.get("mislabel.digest", ""))
+        for run_id in spare:
+            self._client.delete_run(run_id)
+
+    def _all_runs(self) -> Iterator[Any]:
+        token = None
+        while True:
+            page = self._client.search_runs([self._experiment], max_results=_PAGE, page_token=token)
+            yield from page
+            token = page.token
+            if not token:
+                return
+
+    def update(self, results: Results, final: bool, progress: Progress | None, cancelled: Callable[[], bool]) -> int:
+        """Write what is new or has changed; returns how many nested runs that were."""
+        if not self._parent:
+            tags = {"mislabel.kind": "sweep", "mislabel.record": self._record}
+            self._parent = self._created(results.spec.name, results.started, tags)
+        shown = {} if results.spec.track.per == "none" else results.digests
+        ready = shown if final else results.complete()
+        changed = [
+            key for key, digest in shown.items() if key in ready and self._nested.get(key, ("", ""))[1] != digest
+        ]
+        for key in [
+            *(key for key in self._nested if key not in shown),
+            *(key for key in changed if key in self._nested),
+        ]:
+            self._client.delete_run(self._nested.pop(key)[0])
+        for i, nested in enumerate(results.nested_runs(changed)):
+            if cancelled():
+                raise MislabelError("the time for it is over")
+            self._nested[nested.key] = (self._write(nested, shown[nested.key]), shown[nested.key])
+            if progress:
+                progress(i + 1, len(changed))
+        self._write_parent(results, final)
+        return len(changed)
+
+    def _write(self, nested: NestedRun, digest: str) -> str:
+        kind = "run" if "mislabel.run" in nested.tags else "cell"
+        owner = {"mlflow.parentRunId": self._parent, "mislabel.kind": kind, "mislabel.record": self._record}
+        run_id = self._created(nested.name, nested.started, {**owner, **nested.tags})
+        self._client.set_terminated(run_id, nested.status, nested.ended)
+        self._log(run_id, nested.points, nested.params, {"mislabel.digest": digest})
+        return run_id
+
+    def _created(self, name: str, started: int, tags: Mapping[str, str]) -> str:
+        run = self._client.create_run(self._experiment, start_time=started, tags=dict(tags), run_name=name)
+        return str(run.info.run_id)
+
+    def _log(self, run_id: str, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        """In as few requests as MLflow's limits allow; the tags come last."""
+        from mlflow.entities import Metric, Param, RunTag
+
+        metrics = [Metric(point.metric, point.value, point.time, point.step) for point in points]
+        words = [Param(name, value) for name, value in params.items()]
+        labels = [RunTag(name, value) for name, value in tags.items()]
+        while len(metrics) > _METRICS_AT_ONCE or len(words) > _WORDS_AT_ONCE:
+            self._client.log_batch(run_id, metrics[:_METRICS_AT_ONCE], words[:_WORDS_AT_ONCE])
+            metrics, words = metrics[_METRICS_AT_ONCE:], words[_WORDS_AT_ONCE:]
+        self._client.log_batch(run_id, metrics, words, labels[:_WORDS_AT_ONCE])
+        for i in range(_WORDS_AT_ONCE, len(labels), _WORDS_AT_ONCE):
+            self._client.log_batch(run_id, tags=labels[i : i + _WORDS_AT_ONCE])
+
+    def _write_parent(self, results: Results, final: bool) -> None:
+        pages = {key: f"#/experiments/{self._experiment}/runs/{run_id}" for key, (run_id, _) in self._nested.items()}
+        page = SweepPage(results, pages, final)
+        if page.digest == self._parent_digest:
+            return
+        if final:
+            self._client.set_terminated(self._parent, page.status, results.ended)
+        else:
+            self._client.update_run(self._parent, status="RUNNING")
+        self._client.log_text(self._parent, results.spec_text, "spec.yaml")
+        self._log(self._parent, page.points, {}, {**page.tags, "mislabel.digest": page.digest})
+        self._parent_digest = page.digest
+
+
+def _experiment(client: Any, name: str, uri: str) -> str:
+    """The id of the sweep's experiment, which is made, or restored where someone deleted it."""
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        database = uri.removeprefix("sqlite:///")
+        # Left to itself, MLflow puts artifacts of a database under the current directory.
+        artifacts = None if database == uri else str(Path(database).absolute().parent / "mlartifacts" / name)
+        return str(client.create_experiment(name, artifacts, {"mlflow.experimentKind": "custom_model_development"}))
+    if found.lifecycle_stage == "deleted":
+        client.restore_experiment(found.experiment_id)
+    return str(found.experiment_id)
+
+
+def _record(files: SweepFiles) -> str:
+    """Tells this sweep from one of the same name in another store, wherever the store is moved to: its first launch."""
+    first = files.launches()[:1]
+    return hashlib.blake2b(json.dumps([files.name, *first]).encode(), digest_size=10).hexdigest()
