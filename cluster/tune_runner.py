@@ -166,11 +166,16 @@ class _PackSearcher(Searcher):
         elif result is not None:
             self.on_trial_result(trial_id, result)
 
+    # Tune pickles the searcher and has it saved, for a restore that is never made: the store has it all.
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
     def save(self, checkpoint_path: str) -> None:
-        """Nothing: the store has it all."""
+        pass
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing: the store has it all."""
+        pass
 
 
 def device_from_ray() -> torch.device:

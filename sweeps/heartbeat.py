@@ -4,11 +4,13 @@ import os
 import platform
 import time
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sweeps.errors import SweepBusyError
-from sweeps.feed import Feed
 from sweeps.store import SweepFiles
+
+if TYPE_CHECKING:
+    from sweeps.feed import Feed
 
 FILE = "progress.json"
 _EVERY_SECONDS = 2.0
@@ -19,7 +21,7 @@ _SILENT_SECONDS = 60.0
 class Heartbeat:
     """Writes the sweep's progress every few seconds while it runs."""
 
-    def __init__(self, files: SweepFiles, feed: Feed) -> None:
+    def __init__(self, files: SweepFiles, feed: "Feed") -> None:
         self.files = files
         self.feed = feed
         self._last = 0.0

@@ -1,0 +1,100 @@
+"""`mislabel doctor`: does everything that a sweep needs work here?"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+
+import click
+
+from sweeps.commands import options
+
+
+@click.command()
+@options.store
+@options.as_json
+def command(store: str, as_json: bool) -> int:
+    """Check versions, devices, the store, Ray and MLflow by using each for a moment. Exit code 1 where one fails."""
+    checks: dict[str, Callable[[], str]] = {
+        "python": lambda: sys.version.split()[0],
+        "tasks": _tasks,
+        "torch": _torch,
+        "store": lambda: _store(store),
+        "training": _training,
+        "ray": _ray,
+        "mlflow": _mlflow,
+    }
+    rows = []
+    for name, check in checks.items():
+        try:
+            rows.append((name, "ok", check()))
+        except Exception as error:
+            rows.append((name, "fails", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"))
+        if not as_json:
+            click.echo(f"{rows[-1][0]:<10}{rows[-1][1]:<7}{rows[-1][2]}")
+    if as_json:
+        options.put_json([dict(zip(("check", "state", "detail"), row, strict=True)) for row in rows])
+    return 1 if any(state == "fails" for _, state, _ in rows) else 0
+
+
+def _tasks() -> str:
+    from tasks.registry import find_task, task_names
+
+    return ", ".join(find_task(name).name for name in task_names())
+
+
+def _torch() -> str:
+    import torch
+
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return f"{torch.__version__}, {os.cpu_count()} CPUs, {', '.join(gpus) or 'no GPU'}"
+
+
+def _store(address: str) -> str:
+    """Try writing where the store is, without making one."""
+    from sweeps.store import SCHEMA, Store
+
+    store = Store(address)
+    if store.folder and not os.path.isdir(store.folder):
+        above = os.path.dirname(store.folder)
+        while not os.path.isdir(above):
+            above = os.path.dirname(above)
+        if not os.access(above, os.W_OK):
+            raise PermissionError(f"{address} can't be made: {above} may not be written")
+        return f"{address} (will be made, layout {SCHEMA})"
+    store.prepare()
+    return f"{address}, {len(store.names())} sweeps, layout {SCHEMA}"
+
+
+def _training() -> str:
+    """One small run of a bundled task, inline, into a store that is thrown away."""
+    import torch
+
+    from sweeps.check import checked_spec
+    from sweeps.document import Document
+    from sweeps.inline import run_inline
+    from sweeps.launch import Machine, prepare
+    from sweeps.store import Store
+
+    values = {"name": "doctor", "task": "xor_clusters", "parameters": {"steps": 10, "dim": 10, "width": 20, "samples": 40}}
+    spec, task = checked_spec(Document("doctor", values))
+    with tempfile.TemporaryDirectory() as folder:
+        launch = prepare(spec, task, Store(folder), Machine(1, 1 << 30, torch.device("cpu")), lambda text: None)
+        run_inline(launch.feed, launch.files, torch.device("cpu"), lambda: None)
+        return f"{launch.feed.progress.statuses['done']} run of {task.name} trained and stored"
+
+
+def _ray() -> str:
+    from cluster.tune_runner import connected, worker_slots
+    from sweeps.spec import Resources
+
+    with connected(None):
+        import ray
+
+        return f"{ray.__version__}, {worker_slots(Resources())} workers on this machine"
+
+
+def _mlflow() -> str:
+    import mlflow
+
+    return str(mlflow.__version__)

@@ -1,0 +1,42 @@
+"""`mislabel list`: the sweeps of a store."""
+
+from typing import Any
+
+import click
+
+from sweeps.commands import options
+
+
+@click.command()
+@options.store
+@options.as_json
+def command(store: str, as_json: bool) -> None:
+    """List the sweeps of a store, with how far each is."""
+    from sweeps.store import Store
+
+    at = Store(store)
+    rows = [_row(at.sweep(name)) for name in at.names()]
+    if as_json:
+        options.put_json(rows)
+        return
+    if not rows:
+        options.say(f"no sweeps in {store}; `mislabel run SPEC.yaml` makes one")
+        return
+    from sweeps.commands.screen import columns
+
+    shown = [(r["name"], r["state"], f"{r['done'] or 0:,}", f"{r['runs'] or 0:,}", r["updated_at"] or "") for r in rows]
+    click.echo(columns(shown, ("sweep", "state", "done", "runs", "last heard of")))
+
+
+def _row(files: Any) -> dict[str, Any]:
+    progress = files.read_json("progress.json") or {}
+    row = {key: progress.get(key) for key in ("done", "runs", "updated_at")}
+    return {"name": files.name, "state": state_of(progress), **row}
+
+
+def state_of(progress: dict[str, Any]) -> str:
+    """running, done, stopped, or died: the driver ended without a word."""
+    from sweeps.heartbeat import alive
+
+    state = str(progress.get("state", "not started"))
+    return "died" if state == "running" and not alive(progress) else state

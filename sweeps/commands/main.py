@@ -1,0 +1,87 @@
+"""The command line: one small module per command, imported when it is called."""
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from sweeps.errors import MislabelError
+
+COMMANDS = {
+    "run": "Run a sweep here, or go on with one.",
+    "plan": "Say what a spec would run, and how long it would take.",
+    "list": "List the sweeps of a store.",
+    "status": "Say how far a sweep is.",
+    "results": "Print a table of cells: mean and 95 % interval over seeds.",
+    "tasks": "List tasks, or the parameters and metrics of one.",
+    "schema": "Print the JSON schema of a spec, for editors.",
+    "sync": "Make the MLflow view of a sweep complete, or build it anew.",
+    "ui": "Open the MLflow UI on a store.",
+    "doctor": "Check that everything a sweep needs works here.",
+}
+
+
+class _Commands(click.Group):
+    """Knows names and one line of help; a command's module is imported when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"sweeps.commands.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS:
+            from sweeps.errors import nearest
+
+            ctx.fail(f"no command {args[0]!r}{nearest(args[0], COMMANDS)}; `mislabel --help` lists them")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
+@click.version_option(package_name="mislabel", message="mislabel %(version)s")
+def cli(debug: bool) -> None:
+    """Sweeps for research on learning with label noise.
+
+    A spec (YAML) names a task, the values of its parameters, and how many seeds each cell is run from. `run` trains what
+    the store does not have yet; running it again continues, and a wider spec runs only what is new.
+
+    \b
+      mislabel run sweeps/specs/quickstart.yaml     # run a sweep
+      mislabel results quickstart                   # its table, mean ± 95 % interval
+      mislabel ui                                   # follow it in the browser
+
+    Results are printed to stdout, everything else to stderr. Exit code 0: done; 1: some runs failed; 2: wrong usage or
+    spec, nothing was run; 130: interrupted, the same command continues.
+    """
+
+
+def main() -> None:
+    debug = "--debug" in sys.argv
+    try:
+        sys.exit(cli.main(standalone_mode=False) or 0)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except MislabelError as error:
+        if debug:
+            raise
+        click.echo(f"mislabel: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)

@@ -1,0 +1,32 @@
+"""Options that several commands share."""
+
+import json
+from typing import Any
+
+import click
+
+store = click.option(
+    "--store", default="results", envvar="MISLABEL_STORE", show_default=True, show_envvar=True, metavar="ADDRESS",
+    help="Where results are kept: a folder, or an address such as s3://bucket/path.",
+)  # fmt: skip
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+sets = click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE",
+    help="Change the spec, e.g. --set seeds=5 --set parameters.width=512. May be given several times.",
+)  # fmt: skip
+mlflow = click.option(
+    "--mlflow", "tracking_uri", default=None, envvar="MLFLOW_TRACKING_URI", show_envvar=True, metavar="URI",
+    help="MLflow tracking address; by default a SQLite file in the store.",
+)  # fmt: skip
+spec_file = click.argument("spec", metavar="SPEC.yaml")
+
+
+def say(text: str) -> None:
+    """Talk goes to stderr; stdout is data."""
+    click.echo(text, err=True)
+
+
+def put_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, default=str))
+
+

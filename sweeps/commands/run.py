@@ -1,0 +1,201 @@
+"""`mislabel run`: run a sweep on this machine or on a Ray cluster, or go on with one."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweeps.commands import options
+from sweeps.commands.options import say
+
+if TYPE_CHECKING:
+    from sweeps.feed import Feed
+    from sweeps.launch import Launch
+
+
+@click.command()
+@options.spec_file
+@options.store
+@options.mlflow
+@options.sets
+@click.option("--inline", is_flag=True, help="Run in this process, without Ray: for debuggers and small sweeps.")
+@click.option("--address", envvar="RAY_ADDRESS", metavar="RAY", help="A running Ray cluster; by default one is started here.")
+@click.option("--retry-failed", is_flag=True, help="Also run again what failed before.")
+@click.option("--no-mlflow", is_flag=True, help="Write no MLflow view now; `mislabel sync` makes it later.")
+@click.option("--figure", type=click.Path(dir_okay=False), help="Also draw the curves of the objective into this file.")
+@options.as_json
+def command(
+    spec: str, store: str, tracking_uri: str | None, overrides: tuple[str, ...], inline: bool, address: str | None,
+    retry_failed: bool, no_mlflow: bool, figure: str | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Run the sweep in SPEC.yaml: every run that the store does not have yet.
+
+    Running the same command again continues after an interruption (Ctrl-C lets running packs checkpoint) or a crash, and
+    does nothing when all is there. With more values or seeds in the spec, only the new runs are trained.
+
+    \b
+      mislabel run noise.yaml
+      mislabel run noise.yaml --set seeds=20        # more seeds for every cell
+      mislabel run noise.yaml --inline --set seeds=1 --set parameters.steps=10
+    """
+    from sweeps.check import read_spec
+    from sweeps.launch import Machine, prepare
+    from sweeps.store import Store
+
+    read, task = read_spec(spec, overrides)
+    at = Store(store)
+    with _machine(inline, address, read.resources) as (machine, runner):
+        assert isinstance(machine, Machine)
+        launch = prepare(read, task, at, machine, say, retry_failed)
+        _say_plan(launch)
+        view = nullcontext() if no_mlflow or read.track.per == "none" else _view(at, launch, tracking_uri)
+        with view:
+            if launch.plan.missing:
+                _train(launch, at, runner)
+            launch.finish()
+    return _close(launch, at, store, tracking_uri, figure, as_json)
+
+
+Runner = Callable[["Feed", Any, Callable[[], None]], None]
+
+
+@contextmanager
+def _machine(inline: bool, address: str | None, resources: Any) -> Iterator[tuple[Any, Runner]]:
+    """What to run on, and how: this process, or Ray."""
+    import torch
+
+    from sweeps.launch import Machine
+
+    if inline:
+        from sweeps.inline import run_inline
+
+        device = torch.device("cuda" if resources.gpu and torch.cuda.is_available() else "cpu")
+        torch.set_num_threads(max(1, int(resources.cpu)))
+        yield Machine(1, free_memory_bytes(), device), lambda feed, store, show: run_inline(feed, feed.files, device, show)
+        return
+    say("starting Ray on this machine …" if address is None else f"joining Ray at {address} …")
+    from cluster.tune_runner import connected, run_on_ray, worker_memory_bytes, worker_slots
+
+    with connected(address):
+        slots = worker_slots(resources)
+        # Sizes are tried on the driver's own device, with as many threads as a worker has.
+        device = torch.device("cuda" if resources.gpu and torch.cuda.is_available() else "cpu")
+        torch.set_num_threads(max(1, int(resources.cpu)))
+        machine = Machine(slots, worker_memory_bytes(slots), device)
+        yield machine, lambda feed, store, show: run_on_ray(feed, store, resources, slots, show)
+
+
+def _train(launch: "Launch", store: Any, runner: Runner) -> None:
+    from sweeps.commands.screen import ProgressLine
+
+    line = ProgressLine(launch.feed, launch.spec)
+
+    def show() -> None:
+        launch.heartbeat.beat()
+        line.update()
+
+    with _interruptible(launch, show), line.shown():
+        runner(launch.feed, store, show)
+
+
+@contextmanager
+def _interruptible(launch: "Launch", show: Callable[[], None]) -> Iterator[None]:
+    """The first Ctrl-C (or a polite kill) lets packs checkpoint; the second one ends at once."""
+
+    def stop(signum: int, frame: Any) -> None:
+        if launch.feed.stop_reason:
+            raise KeyboardInterrupt
+        launch.feed.stop("interrupted")
+        say("interrupted: running packs are being checkpointed; press Ctrl-C again to end at once")
+        show()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say_plan(launch: "Launch") -> None:
+    from sweeps.commands.screen import count, duration
+
+    plan = launch.plan
+    has = plan.runs - plan.missing
+    text = f"{launch.spec.name}: {count(plan.cells, 'cell')} × {count(launch.spec.seeds.count, 'seed')} = {count(plan.runs, 'run')}"
+    if has:
+        text += f", {has:,} in the store already"
+    if not plan.missing:
+        say(f"{text}; nothing to run")
+        return
+    resumed = f", {count(len(plan.resumed), 'pack')} from a checkpoint" if plan.resumed else ""
+    workers = count(plan.workers, "worker")
+    say(f"{text}; {count(plan.packs, 'pack')} on {workers}{resumed}, about {duration(plan.expected_seconds)}")
+
+
+def _view(store: Any, launch: "Launch", tracking_uri: str | None) -> Any:
+    from cluster.mlflow_view import default_uri, following
+
+    uri = tracking_uri or default_uri(store)
+    if uri is None:
+        say("no MLflow view: this store is not a folder; give --mlflow URI for one")
+        return nullcontext()
+    return following(launch.files, uri, say)
+
+
+def _close(launch: "Launch", store: Any, address: str, uri: str | None, figure: str | None, as_json: bool) -> int:
+    """Say how it ended, print the table of cells, and return the exit code."""
+    feed = launch.feed
+    _say_end(launch)
+    if feed.progress.done:
+        from sweeps.commands.results import print_cells, table_of_cells
+
+        table = table_of_cells(address, launch.spec.name)
+        if as_json:
+            options.put_json(table.to_dict("records"))
+        else:
+            print_cells(table, most=20)
+        if figure:
+            from analysis import load
+            from analysis.figures import draw_curves
+
+            draw_curves(load(address, launch.spec.name), figure)
+            say(f"figure: {figure}")
+    if sys.stderr.isatty() or not as_json:
+        _say_where(address, launch.spec.name)
+    if feed.broken:
+        raise feed.broken
+    if feed.stop_reason == "interrupted":
+        return 130
+    return 1 if feed.progress.statuses["failed"] or feed.progress.statuses["lost"] else 0
+
+
+def _say_end(launch: "Launch") -> None:
+    from sweeps.commands.screen import count, duration
+
+    feed = launch.feed
+    for run, error in list(feed.errors.items())[:5]:
+        say(f"run {run} failed: {error.splitlines()[0]}")
+    if feed.stop_reason:
+        say(f"stopped: {feed.stop_reason}; the same command continues")
+    if launch.plan.missing:
+        progress = feed.progress
+        ended = ", ".join(f"{n:,} {status}" for status, n in sorted(progress.statuses.items())) or "none ended"
+        rate = f" ({1e6 * progress.elapsed / progress.steps_done:,.2f} µs per run-step)" if progress.steps_done else ""
+        say(f"{count(sum(progress.statuses.values()), 'run')} in {duration(progress.elapsed)}: {ended}{rate}")
+
+
+def _say_where(address: str, name: str) -> None:
+    at = "" if address == "results" else f" --store {address}"
+    say(f"tables:  {address.rstrip('/')}/{name}/runs and …/curves (Parquet), `mislabel results {name}{at}`")
+    say(f"pandas:  import analysis; sweep = analysis.load({address!r}, {name!r}); sweep.runs")
+    say(f"browser: mislabel ui{at}")
+
+
+def free_memory_bytes() -> int:
+    import os
+
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

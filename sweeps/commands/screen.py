@@ -1,0 +1,111 @@
+"""Show things to people: durations, sizes, tables, and the progress of a running sweep."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sweeps.feed import Feed
+    from sweeps.spec import Spec
+
+_LINE_SECONDS = 10.0
+
+
+def duration(seconds: float) -> str:
+    if seconds < 1:
+        return "under 1 s"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"
+
+
+def amount(size: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def columns(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:
+    """Rows as aligned text; numbers to the right."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(name), *(len(row[i]) for row in texts), 0) if texts else len(name) for i, name in enumerate(header)]
+    right = [all(_is_number(row[i]) for row in texts) and bool(texts) for i in range(len(header))]
+    lines = []
+    for row in [list(header), *texts]:
+        cells = [text.rjust(width) if r else text.ljust(width) for text, width, r in zip(row, widths, right, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def _is_number(text: str) -> bool:
+    return bool(text) and (text[0].isdigit() or text[0] in "-–±.")
+
+
+def progress_text(feed: "Feed", spec: "Spec") -> str:
+    """Runs done, running, failed, rate, time left, best cell so far: one line."""
+    progress = feed.progress
+    parts = [f"{progress.done:,}/{progress.runs:,} runs"]
+    if progress.running:
+        parts.append(f"{progress.running:,} running")
+    parts += [f"{n:,} {status}" for status, n in sorted(progress.statuses.items()) if status != "done"]
+    if progress.steps_done:
+        parts.append(f"{progress.steps_done / max(progress.elapsed, 1e-9):,.0f} run-steps/s")
+    if progress.seconds_left is not None and not feed.stop_reason:
+        parts.append(f"{duration(progress.seconds_left)} left")
+    if feed.means.best:
+        parts.append(f"best {spec.metric[0].name} {feed.means.best[0]:.4g}")
+    if feed.stop_reason:
+        parts.append("stopping: packs are being checkpointed")
+    return " · ".join(parts)
+
+
+class ProgressLine:
+    """A bar on a terminal, a line every ten seconds elsewhere; on stderr."""
+
+    def __init__(self, feed: "Feed", spec: "Spec") -> None:
+        self.feed = feed
+        self.spec = spec
+        self._bar: Any = None
+        self._last = time.monotonic()
+
+    @contextmanager
+    def shown(self) -> Iterator["ProgressLine"]:
+        if not sys.stderr.isatty():
+            yield self
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+        progress = Progress(
+            SpinnerColumn(), BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f} %"), TextColumn("{task.description}"),
+            console=Console(stderr=True), transient=True, refresh_per_second=4,
+        )  # fmt: skip
+        with progress:
+            self._bar = (progress, progress.add_task(progress_text(self.feed, self.spec), total=1.0))
+            try:
+                yield self
+            finally:
+                self._bar = None
+
+    def update(self) -> None:
+        if self._bar is not None:
+            progress, task = self._bar
+            progress.update(task, description=progress_text(self.feed, self.spec), completed=self._share())
+        elif time.monotonic() - self._last >= _LINE_SECONDS:
+            self._last = time.monotonic()
+            sys.stderr.write(progress_text(self.feed, self.spec) + "\n")
+            sys.stderr.flush()
+
+    def _share(self) -> float:
+        progress = self.feed.progress
+        return min(1.0, progress.steps_done / progress.run_steps) if progress.run_steps else 1.0

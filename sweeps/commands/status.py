@@ -1,0 +1,43 @@
+"""`mislabel status`: how far a sweep is."""
+
+from collections import Counter
+
+import click
+
+from sweeps.commands import options
+
+
+@click.command()
+@click.argument("name")
+@options.store
+@options.as_json
+def command(name: str, store: str, as_json: bool) -> None:
+    """Say how far a sweep is: runs by status, what is running, time left, failures with their reason."""
+    from sweeps.commands.list import state_of
+    from sweeps.commands.screen import columns, duration
+    from sweeps.store import Store
+
+    files = Store(store).existing(name)
+    progress = files.read_json("progress.json") or {}
+    runs = files.read("runs", ["run_id", "status", "error"]) if files.parts("runs") else None
+    statuses = Counter(runs["status"].to_pylist()) if runs else Counter()
+    errors = {run: e.splitlines()[0] for run, e in zip(runs["run_id"].to_pylist(), runs["error"].to_pylist(), strict=True) if e} if runs else {}
+    state = state_of(progress)
+    if as_json:
+        told = {key: progress.get(key) for key in ("cells", "runs", "running", "seconds_left", "updated_at", "stopped_because")}
+        options.put_json({"name": name, "state": state, **told, "statuses": dict(statuses), "errors": errors})
+        return
+    rows = [("state", state), ("cells", f"{progress.get('cells') or 0:,}"), ("runs", f"{progress.get('runs') or 0:,}")]
+    rows += [(status, f"{number:,}") for status, number in sorted(statuses.items())]
+    if state == "running":
+        rows.append(("running", f"{progress.get('running') or 0:,}"))
+        if progress.get("seconds_left") is not None:
+            rows.append(("time left", duration(progress["seconds_left"])))
+    if progress.get("stopped_because"):
+        rows.append(("because", progress["stopped_because"]))
+    rows.append(("heard of", str(progress.get("updated_at", "never"))))
+    click.echo(columns(rows, ("sweep", name)))
+    for run, error in list(errors.items())[:10]:
+        options.say(f"run {run} failed: {error}")
+    if state in ("died", "stopped"):
+        options.say("`mislabel run` with its spec continues it")

@@ -1,0 +1,29 @@
+"""`mislabel sync`: make the MLflow view complete."""
+
+import click
+
+from sweeps.commands import options
+from sweeps.commands.options import say
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@options.store
+@options.mlflow
+def command(names: tuple[str, ...], store: str, tracking_uri: str | None) -> None:
+    """Bring the MLflow view of sweeps up to date with the store, or build it anew where it was deleted.
+
+    Without NAMES, all sweeps of the store. Syncing twice changes nothing.
+    """
+    from cluster.mlflow_view import default_uri, sync
+    from sweeps.commands.screen import count
+    from sweeps.errors import MislabelError
+    from sweeps.store import Store
+
+    at = Store(store)
+    uri = tracking_uri or default_uri(at)
+    if uri is None:
+        raise MislabelError(f"{store} is not a folder, so its MLflow view needs an address: --mlflow URI")
+    for files in [at.existing(name) for name in names or at.names()]:
+        written = sync(files, uri)
+        say(f"{files.name}: {count(written, 'nested run')} written to {uri}" if written else f"{files.name}: up to date")

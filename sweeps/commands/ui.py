@@ -1,0 +1,42 @@
+"""`mislabel ui`: the MLflow UI on a store."""
+
+import os
+import socket
+import sys
+
+import click
+
+from sweeps.commands import options
+from sweeps.commands.options import say
+
+
+@click.command()
+@options.store
+@options.mlflow
+@click.option("--port", type=int, default=5000, show_default=True, help="Port on this machine; the next free one if taken.")
+def command(store: str, tracking_uri: str | None, port: int) -> None:
+    """Serve the MLflow UI of a store on this machine (127.0.0.1) until Ctrl-C."""
+    from cluster.mlflow_view import default_uri
+    from sweeps.errors import MislabelError
+    from sweeps.store import Store
+
+    uri = tracking_uri or default_uri(Store(store))
+    if uri is None:
+        raise MislabelError(f"{store} is not a folder, so its MLflow view needs an address: --mlflow URI")
+    if uri.startswith("http"):
+        say(f"the MLflow server of this store is {uri}")
+        return
+    if uri.startswith("sqlite:///") and not os.path.exists(uri.removeprefix("sqlite:///")):
+        raise MislabelError(f"no MLflow view in {store} yet; `mislabel run SPEC.yaml` or `mislabel sync` makes one")
+    free = _free_port(port)
+    say(f"MLflow UI: http://127.0.0.1:{free}  (Ctrl-C ends it)")
+    arguments = ["-m", "mlflow", "ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(free), "--workers", "1"]
+    os.execv(sys.executable, [sys.executable, *arguments])
+
+
+def _free_port(wanted: int) -> int:
+    for port in range(wanted, wanted + 100):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+    return wanted
