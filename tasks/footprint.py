@@ -12,21 +12,23 @@ from torch.utils._pytree import tree_leaves
 def peak_bytes(device: torch.device, work: Callable[[], object]) -> int:
     """Bytes of tensors alive at once while `work` runs. What it returns counts as alive until the end."""
     if device.type == "cuda":
-        before = torch.cuda.memory_allocated(device)
+        before = int(torch.cuda.memory_allocated(device))
         torch.cuda.reset_peak_memory_stats(device)
         work()
-        return torch.cuda.max_memory_allocated(device) - before
-    with _Watched() as watched:
+        return int(torch.cuda.max_memory_allocated(device)) - before
+    watched = _Watched()
+    with watched:
         work()
     return watched.peak
 
 
-class _Watched(TorchDispatchMode):
+class _Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the storages that operations make, from the moment they appear until they are freed."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.live = self.peak = 0
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live: int = 0
+        self.peak: int = 0
         self._known: set[int] = set()
 
     @classmethod

@@ -54,6 +54,8 @@ class Task(Generic[P]):
     block: int = 1
     """`advance` is called from and to frames and multiples of this, never in between."""
     largest_pack: int | None = None
+    small: Mapping[str, Value] = field(default_factory=dict)
+    """Settings with which a step takes next to no time, for tests and first tries; all others keep their defaults."""
 
     @property
     def parameters(self) -> dict[str, Parameter]:

@@ -1,0 +1,242 @@
+"""What every task must keep, as checks that any package can run on its own tasks.
+
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    def test_my_task(check):
+        check(my_task)
+
+A check takes a task and raises AssertionError where the task breaks the contract. It trains a few lanes with the task's
+`small` settings, for a few blocks of steps. Where lanes are batched differently, sums may be rounded differently: such
+checks run in float64 and allow for rounding. All others ask for the same bits.
+"""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from tasks.lanes import Lanes
+from tasks.pack import Frame, Pack
+from tasks.parameters import Value, values_of
+from tasks.task import RESERVED, Task
+
+_LANES = 4
+_FRAMES = 6
+_ROUNDING = 1e-7
+
+Curves = Mapping[int, Mapping[str, np.ndarray]]
+"""Per lane, its metrics over the frames, and its arrays over the snapshots."""
+
+
+def names_are_free_and_explained(task: Task[Any]) -> None:
+    parameters, metrics = task.parameters, task.metrics
+    both = parameters.keys() & metrics.keys()
+    assert not both, f"{sorted(both)} are both parameters and metrics"
+    taken = (parameters.keys() | metrics.keys()) & RESERVED
+    assert not taken, f"{sorted(taken)} are columns that all tasks share; choose other names"
+    helps = {name: declared.help for name, declared in parameters.items()}
+    helps |= {name: declared.help for name, declared in metrics.items()}
+    unexplained = sorted(name for name, words in helps.items() if not words.strip())
+    assert not unexplained, f"{unexplained} have no help"
+    required = [name for name in task.scalars if not metrics[name].may_be_absent]
+    assert required, "no metric of one number per lane must be present, so divergence can't be seen"
+
+
+def defaults_are_valid(task: Task[Any]) -> None:
+    parameters = task.parameters
+    for values in (values_of(task.params()), values_of(_small(task))):
+        problems = [
+            f"{name}: {problem}" for name, value in values.items() if (problem := parameters[name].problem(value))
+        ]
+        problems += task.conflicts(task.settings(values))
+        assert not problems, "; ".join(problems)
+    unknown = task.small.keys() - parameters.keys()
+    assert not unknown, f"small settings for {sorted(unknown)}, which are not parameters"
+
+
+def measured_metrics_are_the_declared_ones(task: Task[Any]) -> None:
+    lanes = Lanes(_settings(task), range(_LANES))
+    measured = task.measure(lanes, task.init(lanes))
+    missing, more = task.metrics.keys() - measured.keys(), measured.keys() - task.metrics.keys()
+    assert not missing, f"{sorted(missing)} are declared but not measured"
+    assert not more, f"{sorted(more)} are measured but not declared"
+    for name, tensor in measured.items():
+        shape = tuple(tensor.shape)
+        wanted = (_LANES,) if task.metrics[name].per is None else (_LANES, *shape[-1:])
+        assert shape == wanted, f"{name} has shape {shape}; it should have {wanted}"
+
+
+def lanes_come_first_in_the_state(task: Task[Any]) -> None:
+    lanes = Lanes(_settings(task), range(_LANES))
+    state = task.init(lanes)
+    for name, tensor in {**state, **task.advance(lanes, state, 0, task.block)}.items():
+        assert tensor.shape[:1] == (_LANES,), f"{name} has shape {tuple(tensor.shape)}; lanes come first"
+
+
+def training_leaves_its_input_alone(task: Task[Any]) -> None:
+    lanes = Lanes(_settings(task), range(_LANES))
+    state = task.init(lanes)
+    before = {name: tensor.clone() for name, tensor in state.items()}
+    after = task.advance(lanes, state, 0, task.block)
+    assert state.keys() == after.keys(), f"the state changed from {sorted(state)} to {sorted(after)}"
+    for name, tensor in before.items():
+        assert _same(tensor.numpy(), state[name].numpy(), 0), f"advance changed {name} of the state that it was given"
+    task.measure(lanes, after)
+    assert all(_same(before[name].numpy(), task.init(lanes)[name].numpy(), 0) for name in before), (
+        "init isn't repeatable"
+    )
+
+
+def a_run_is_the_same_alone_and_in_a_pack(task: Task[Any]) -> None:
+    settings = _settings(task, precision="float64")
+    together = _trained(Pack(task, Lanes(settings, range(_LANES))))
+    for lane, params in enumerate(settings):
+        alone = _trained(Pack(task, Lanes([params], [lane])))
+        _assert_same({lane: together[lane]}, {lane: alone[0]}, _ROUNDING)
+
+
+def the_order_of_lanes_does_not_matter(task: Task[Any]) -> None:
+    settings, order = _settings(task, precision="float64"), list(reversed(range(_LANES)))
+    forward = _trained(Pack(task, Lanes(settings, range(_LANES))))
+    backward = _trained(Pack(task, Lanes([settings[i] for i in order], order)))
+    _assert_same(forward, {lane: backward[place] for place, lane in enumerate(order)}, _ROUNDING)
+
+
+def a_resumed_run_equals_an_uninterrupted_one(task: Task[Any]) -> None:
+    settings = _settings(task)
+    uninterrupted = _trained(Pack(task, Lanes(settings, range(_LANES))))
+    pack, frames = Pack(task, Lanes(settings, range(_LANES))), []
+    while not pack.finished:
+        frames += pack.advance(seconds=0)  # one stretch, of one block at most after a resume
+        file = io.BytesIO()
+        torch.save(pack.checkpoint(), file)
+        file.seek(0)
+        pack = Pack.resumed(task, Lanes(settings, range(_LANES)), torch.load(file, weights_only=True))
+    _assert_same(uninterrupted, _curves(frames), 0)
+
+
+def dropping_a_lane_moves_no_other(task: Task[Any]) -> None:
+    settings = _settings(task, precision="float64")
+    whole = _trained(Pack(task, Lanes(settings, range(_LANES))))
+    pack = Pack(task, Lanes(settings, range(_LANES)))
+    frames = _frames(pack, _FRAMES // 2)
+    pack.drop([1])
+    frames += _frames(pack)
+    kept = {lane: curves for lane, curves in _curves(frames).items() if lane != 1}
+    assert kept.keys() == whole.keys() - {1}, f"of lanes {sorted(whole)} without 1, {sorted(kept)} were measured"
+    _assert_same({lane: whole[lane] for lane in kept}, kept, _ROUNDING)
+
+
+def a_diverged_lane_ends_alone(task: Task[Any]) -> None:
+    settings = _settings(task, precision="float64")
+    whole = _trained(Pack(task, Lanes(settings, range(_LANES))))
+    pack = Pack(task, Lanes(settings, range(_LANES)))
+    frames = _frames(pack, _FRAMES // 2)
+    checkpoint = pack.checkpoint()
+    checkpoint["state"] = {name: tensor.clone() for name, tensor in checkpoint["state"].items()}
+    for tensor in checkpoint["state"].values():
+        if tensor.is_floating_point():
+            tensor[1] = torch.nan
+    later = _frames(Pack.resumed(task, Lanes(settings, range(_LANES)), checkpoint))
+    ended = [frame.lanes[frame.diverged].tolist() for frame in later]
+    assert ended[0] == [1], f"lane 1 was given nan as state; lanes {ended[0]} are recorded as diverged"
+    assert not any(ended[1:]), f"lanes {ended[1:]} are recorded as diverged later on"
+    kept = {lane: curves for lane, curves in _curves(frames + later).items() if lane != 1}
+    _assert_same({lane: whole[lane] for lane in kept}, kept, _ROUNDING)
+
+
+def no_shared_generator_is_used(task: Task[Any]) -> None:
+    def trained_after(seed: int) -> Curves:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            before = torch.random.get_rng_state()
+            curves = _trained(Pack(task, Lanes(_settings(task), range(_LANES))))
+            assert torch.equal(before, torch.random.get_rng_state()), "torch's own generator was used; draw from lanes"
+            return curves
+
+    _assert_same(trained_after(1), trained_after(2), 0)
+
+
+def seeds_differ(task: Task[Any]) -> None:
+    curves = _trained(Pack(task, Lanes([_small(task)] * 2, [0, 1])))
+    assert not all(_same(curves[0][name], curves[1][name], 0) for name in curves[0]), "two seeds gave the same run"
+
+
+def double_precision_is_kept(task: Task[Any]) -> None:
+    lanes = Lanes(_settings(task, precision="float64"), range(_LANES))
+    for name, tensor in task.advance(lanes, task.init(lanes), 0, task.block).items():
+        assert tensor.dtype not in (torch.float32, torch.float16), f"{name} is {tensor.dtype} at precision float64"
+
+
+CHECKS: Sequence[Callable[[Task[Any]], None]] = (
+    names_are_free_and_explained,
+    defaults_are_valid,
+    measured_metrics_are_the_declared_ones,
+    lanes_come_first_in_the_state,
+    training_leaves_its_input_alone,
+    a_run_is_the_same_alone_and_in_a_pack,
+    the_order_of_lanes_does_not_matter,
+    a_resumed_run_equals_an_uninterrupted_one,
+    dropping_a_lane_moves_no_other,
+    a_diverged_lane_ends_alone,
+    no_shared_generator_is_used,
+    seeds_differ,
+    double_precision_is_kept,
+)
+
+
+def _small(task: Task[Any]) -> Any:
+    """The task's small settings, cut to a few blocks of steps that don't end with a block."""
+    few: dict[str, Value] = {"steps": 6 * task.block + 7, "frames": _FRAMES, "snapshots": 2}
+    return task.settings({**values_of(task.params()), **task.small, **few})
+
+
+def _settings(task: Task[Any], **more: Value) -> list[Any]:
+    """Small settings for each lane, with knobs that differ from lane to lane where their bounds allow it."""
+    settings = [replace(_small(task), **more) for _ in range(_LANES)]
+    for name in task.names("knob"):
+        for lane in range(1, _LANES):
+            value = task.parameters[name].typed(getattr(settings[lane], name) * (1 - lane / 8))
+            varied = replace(settings[lane], **{name: value})
+            if not task.parameters[name].problem(value) and not list(task.conflicts(varied)):
+                settings[lane] = varied
+    return settings
+
+
+def _trained(pack: Pack[Any]) -> Curves:
+    frames = _frames(pack)
+    diverged = sorted({lane for frame in frames for lane in frame.lanes[frame.diverged].tolist()})
+    assert not diverged, f"lanes {diverged} of {_LANES} diverge with small settings"
+    return _curves(frames)
+
+
+def _frames(pack: Pack[Any], count: int = _FRAMES) -> list[Frame]:
+    """The pack's next frames: this many, or all that are left."""
+    frames: list[Frame] = []
+    while not pack.finished and len(frames) < count:
+        frames += pack.advance(seconds=0)
+    return frames
+
+
+def _curves(frames: Sequence[Frame]) -> Curves:
+    lists: dict[int, dict[str, list[np.ndarray]]] = {}
+    for frame in frames:
+        for row, lane in enumerate(frame.lanes.tolist()):
+            for name, values in {**frame.metrics, **frame.arrays}.items():
+                lists.setdefault(lane, {}).setdefault(name, []).append(values[row])
+    return {lane: {name: np.stack(rows) for name, rows in curves.items()} for lane, curves in lists.items()}
+
+
+def _assert_same(expected: Curves, found: Curves, rounding: float) -> None:
+    assert expected.keys() == found.keys(), f"lanes {sorted(found)} were measured, not {sorted(expected)}"
+    for lane, curves in expected.items():
+        for name, values in curves.items():
+            other = found[lane][name]
+            assert values.shape == other.shape, f"lane {lane}, {name}: measured {len(other)} times, not {len(values)}"
+            assert _same(values, other, rounding), f"lane {lane}, {name}: {other} instead of {values}"
+
+
+def _same(expected: np.ndarray, found: np.ndarray, rounding: float) -> bool:
+    return np.allclose(expected, found, rtol=rounding, atol=rounding, equal_nan=True)

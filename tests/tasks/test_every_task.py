@@ -1,0 +1,16 @@
+"""Every installed task keeps the contract."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tasks.conformance import CHECKS
+from tasks.registry import find_task, task_names
+from tasks.task import Task
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", task_names())
+def test_every_task_keeps_the_contract(name: str, check: Callable[[Task[Any]], None]) -> None:
+    check(find_task(name))
