@@ -135,16 +135,23 @@ class Progress:
     train_seconds: float = 0.0
     running: int = 0
     began: float = field(default_factory=time.monotonic)
+    first_report: float | None = None
+    """When workers, which take seconds to start, first reported."""
 
     @property
     def elapsed(self) -> float:
         return time.monotonic() - self.began
 
     @property
+    def run_steps_per_second(self) -> float | None:
+        """The rate since the workers run; None until it can be told."""
+        since = time.monotonic() - (self.first_report or time.monotonic())
+        return self.steps_done / since if since > 3 and self.steps_done else None
+
+    @property
     def seconds_left(self) -> float | None:
-        if not self.steps_done or self.elapsed < 2:
-            return None
-        return max(0.0, (self.run_steps - self.steps_done) / (self.steps_done / self.elapsed))
+        rate = self.run_steps_per_second
+        return None if rate is None else max(0.0, (self.run_steps - self.steps_done) / rate)
 
 
 class Feed:
@@ -187,6 +194,7 @@ class Feed:
 
     def report(self, report: Report) -> None:
         """Take in what a worker says of its pack."""
+        self.progress.first_report = self.progress.first_report or time.monotonic() - report.train_seconds
         self.progress.steps_done += report.run_steps
         self.progress.train_seconds += report.train_seconds
         if report.error is not None:

@@ -10,7 +10,7 @@ import torch
 from sweeps.errors import Problem, SpecError
 from sweeps.feed import Asked, Feed, Listed, Means, Source
 from sweeps.heartbeat import Heartbeat, refuse_if_running
-from sweeps.plan import Plan, make_open_plan, make_plan
+from sweeps.plan import Plan, decide_sizes, make_plan
 from sweeps.provenance import provenance
 from sweeps.search import Search
 from sweeps.sizing import Sizing
@@ -33,55 +33,66 @@ class Machine:
     device: torch.device
 
 
-@dataclass
 class Launch:
-    """A sweep that is ready to run."""
+    """A sweep from the moment its spec is accepted: count it, equip it with a machine, run it, finish it."""
 
-    spec: Spec
-    task: Task[Any]
-    files: SweepFiles
-    plan: Plan
-    feed: Feed
-    heartbeat: Heartbeat
+    def __init__(self, spec: Spec, task: Task[Any], files: SweepFiles, retry: bool = False) -> None:
+        self.spec = spec
+        self.task = task
+        self.files = files
+        self.plan = make_plan(spec, task, files, retry)
+        self._feed: Feed | None = None
+
+    @property
+    def feed(self) -> Feed:
+        assert self._feed is not None, "equip the launch with a machine first"
+        return self._feed
+
+    def equip(self, machine: Machine) -> None:
+        """Decide how the sweep is packed on this machine; from here on it counts as running."""
+        sizing = _sizing(self.task, self.files, machine)
+        decide_sizes(self.plan, sizing)
+        sizing.keep()
+        means = Means(self.spec, self.files)
+        self._feed = Feed(self.plan, _source(self.plan, self.files, sizing, means), self.files, means)
+        self.heartbeat = Heartbeat(self.files, self._feed)
+        self.heartbeat.beat()
 
     def finish(self) -> None:
         """Leave the store tidy, and say how it ended."""
+        if self.feed.broken:
+            return
         over = self.feed.over and self.feed.stop_reason is None
-        if not self.feed.broken:
-            if over:
-                for pack, _ in list(self.files.checkpoints()):
-                    self.files.drop_checkpoint(pack)
-            self.files.compact()
-            self.heartbeat.beat("done" if over else "stopped")
+        if over:
+            for pack, _ in list(self.files.checkpoints()):
+                self.files.drop_checkpoint(pack)
+        self.files.compact()
+        self.heartbeat.beat("done" if over else "stopped")
 
 
 def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retry: bool = False) -> Plan:
     """The plan, without writing anything."""
     files = store.sweep(spec.name)
     refuse_other_spec(spec, task, files)
-    return _plan(spec, task, files, _sizing(task, files, machine), retry)
+    plan = make_plan(spec, task, files, retry)
+    decide_sizes(plan, _sizing(task, files, machine))
+    return plan
 
 
-def prepare(spec: Spec, task: Task[Any], store: Store, machine: Machine, say: Say, retry: bool = False) -> Launch:
-    """Everything before the first pack: checks, spec and provenance into the store, plan."""
+def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = False) -> Launch:
+    """Everything before a machine is needed: checks, spec and provenance into the store, counts."""
     store.prepare()
     files = store.sweep(spec.name)
     refuse_if_running(files)
     refuse_other_spec(spec, task, files)
     for moved in files.set_damaged_aside():
         say(f"{moved} is damaged: set aside, and its runs are run again")
+    launch = Launch(spec, task, files, retry)
     files.revise_spec(spec.to_yaml())
     files.remove("stop")
-    launch = provenance(task.init.__module__)
-    files.write_json(f"launches/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json", launch)
-    sizing = _sizing(task, files, machine)
-    plan = _plan(spec, task, files, sizing, retry)
-    sizing.keep()
-    means = Means(spec, files)
-    feed = Feed(plan, _source(plan, files, sizing, means), files, means)
-    heartbeat = Heartbeat(files, feed)
-    heartbeat.beat("running")
-    return Launch(spec, task, files, plan, feed, heartbeat)
+    if launch.plan.missing:
+        files.write_json(f"launches/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json", provenance(task.init.__module__))
+    return launch
 
 
 def refuse_other_spec(spec: Spec, task: Task[Any], files: SweepFiles) -> None:
@@ -95,11 +106,6 @@ def refuse_other_spec(spec: Spec, task: Task[Any], files: SweepFiles) -> None:
         raise SpecError(
             f"{files.address} is a sweep with another spec; give this one another name, or keep what it had", problems
         )
-
-
-def _plan(spec: Spec, task: Task[Any], files: SweepFiles, sizing: Sizing, retry: bool) -> Plan:
-    make = make_open_plan if spec.method.name == "tpe" else make_plan
-    return make(spec, task, files, sizing, retry)
 
 
 def _sizing(task: Task[Any], files: SweepFiles, machine: Machine) -> Sizing:

@@ -68,8 +68,8 @@ class Plan:
     ended: Ended
     resumed: list[PackOrder]
     """Packs that go on from a checkpoint."""
-    workers: int
     retry: bool
+    workers: int = 1
     cells: int = 0
     runs: int = 0
     missing: int = 0
@@ -93,11 +93,13 @@ class Plan:
         return sum(group.missing * int(group.values["steps"]) for group in self.groups.values())
 
 
-def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, sizing: Sizing, retry: bool = False) -> Plan:
-    """Count a sweep whose cells are known beforehand (grid, random), and decide how it is packed."""
+def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool = False) -> Plan:
+    """Count what a sweep has to run. `decide_sizes` then says how it is packed."""
+    if spec.method.name == "tpe":
+        return _open_plan(spec, task, files, retry)
     space = Space(spec, task)
     ended = Ended(files)
-    plan = Plan(spec, task, {}, ended, [], sizing.workers, retry)
+    plan = Plan(spec, task, {}, ended, [], retry)
     shapes = task.names("shape")
     checkpoints = {run: pack for pack, runs in files.checkpoints() for run in runs}
     held: dict[str, list[Row]] = defaultdict(list)
@@ -118,25 +120,25 @@ def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, sizing: Sizing, re
     plan.missing = sum(group.missing for group in plan.groups.values())
     _refuse_conflicts(spec, task, plan)
     plan.resumed = [_order(plan, rows, resume=pack) for pack, rows in sorted(held.items())]
-    decide_sizes(plan, sizing)
     return plan
 
 
-def make_open_plan(spec: Spec, task: Task[Any], files: SweepFiles, sizing: Sizing, retry: bool = False) -> Plan:
+def _open_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool) -> Plan:
     """Count a sweep whose cells a search will propose. Shapes are not known yet: one sample cell stands for all."""
     ended = Ended(files)
-    plan = Plan(spec, task, {}, ended, [], sizing.workers, retry, cells=spec.budget.cells or 0)
+    plan = Plan(spec, task, {}, ended, [], retry, cells=spec.budget.cells or 0)
     plan.runs = plan.cells * spec.seeds.count
     has = sum(len(seeds & set(spec.seed_range)) for seeds in (*ended.seeds.values(), *([] if retry else ended.failed.values())))
     plan.missing = max(0, plan.runs - has)
     sample = Group(Space(spec, task).sample_cell(), plan.runs, plan.missing)
     plan.groups[_sample_shape(sample.values, spec, task)] = sample
     _refuse_conflicts(spec, task, plan)
-    decide_sizes(plan, sizing)
     return plan
 
 
 def decide_sizes(plan: Plan, sizing: Sizing) -> None:
+    """Say how many runs of each shape go into a pack, and how long they will take."""
+    plan.workers = sizing.workers
     wanted = plan.spec.resources.pack
     for group in plan.groups.values():
         group.size = sizing.size(group.values, group.runs, wanted)

@@ -79,7 +79,8 @@ def _training() -> str:
     values = {"name": "doctor", "task": "xor_clusters", "parameters": {"steps": 10, "dim": 10, "width": 20, "samples": 40}}
     spec, task = checked_spec(Document("doctor", values))
     with tempfile.TemporaryDirectory() as folder:
-        launch = prepare(spec, task, Store(folder), Machine(1, 1 << 30, torch.device("cpu")), lambda text: None)
+        launch = prepare(spec, task, Store(folder), lambda text: None)
+        launch.equip(Machine(1, 1 << 30, torch.device("cpu")))
         run_inline(launch.feed, launch.files, torch.device("cpu"), lambda: None)
         return f"{launch.feed.progress.statuses['done']} run of {task.name} trained and stored"
 

@@ -14,6 +14,7 @@ COMMANDS = {
     "list": "List the sweeps of a store.",
     "status": "Say how far a sweep is.",
     "results": "Print a table of cells: mean and 95 % interval over seeds.",
+    "figure": "Draw metrics over training steps.",
     "tasks": "List tasks, or the parameters and metrics of one.",
     "schema": "Print the JSON schema of a spec, for editors.",
     "sync": "Make the MLflow view of a sweep complete, or build it anew.",

@@ -1,7 +1,6 @@
 """`mislabel run`: run a sweep on this machine or on a Ray cluster, or go on with one."""
 
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,8 @@ from sweeps.commands.options import say
 
 if TYPE_CHECKING:
     from sweeps.feed import Feed
-    from sweeps.launch import Launch
+    from sweeps.launch import Launch, Machine
+    from sweeps.spec import Resources
 
 
 @click.command()
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 @click.option("--address", envvar="RAY_ADDRESS", metavar="RAY", help="A running Ray cluster; by default one is started here.")
 @click.option("--retry-failed", is_flag=True, help="Also run again what failed before.")
 @click.option("--no-mlflow", is_flag=True, help="Write no MLflow view now; `mislabel sync` makes it later.")
-@click.option("--figure", type=click.Path(dir_okay=False), help="Also draw the curves of the objective into this file.")
 @options.as_json
 def command(
     spec: str, store: str, tracking_uri: str | None, overrides: tuple[str, ...], inline: bool, address: str | None,
-    retry_failed: bool, no_mlflow: bool, figure: str | None, as_json: bool,
+    retry_failed: bool, no_mlflow: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Run the sweep in SPEC.yaml: every run that the store does not have yet.
 
@@ -42,28 +41,38 @@ def command(
       mislabel run noise.yaml --inline --set seeds=1 --set parameters.steps=10
     """
     from sweeps.check import read_spec
-    from sweeps.launch import Machine, prepare
+    from sweeps.launch import prepare
     from sweeps.store import Store
 
     read, task = read_spec(spec, overrides)
     at = Store(store)
-    with _machine(inline, address, read.resources) as (machine, runner):
-        assert isinstance(machine, Machine)
-        launch = prepare(read, task, at, machine, say, retry_failed)
-        _say_plan(launch)
-        view = nullcontext() if no_mlflow or read.track.per == "none" else _view(at, launch, tracking_uri)
+    launch = prepare(read, task, at, say, retry_failed)
+    view = nullcontext() if no_mlflow or read.track.per == "none" else _view(at, launch, tracking_uri)
+    if not launch.plan.missing:
+        say(f"{_counted(launch)}; nothing to run")
         with view:
-            if launch.plan.missing:
-                _train(launch, at, runner)
+            pass
+        return _print(launch, store, as_json)
+    with _machine(inline, address, read.resources) as (machine, runner):
+        launch.equip(machine)
+        _say_plan(launch)
+        with view:
+            _train(launch, at, runner)
             launch.finish()
-    return _close(launch, at, store, tracking_uri, figure, as_json)
+    _say_end(launch)
+    _print(launch, store, as_json)
+    if launch.feed.broken:
+        raise launch.feed.broken
+    if launch.feed.stop_reason == "interrupted":
+        return 130
+    return 1 if launch.feed.progress.statuses.keys() & {"failed", "lost"} else 0
 
 
 Runner = Callable[["Feed", Any, Callable[[], None]], None]
 
 
 @contextmanager
-def _machine(inline: bool, address: str | None, resources: Any) -> Iterator[tuple[Any, Runner]]:
+def _machine(inline: bool, address: str | None, resources: "Resources") -> Iterator[tuple["Machine", Runner]]:
     """What to run on, and how: this process, or Ray."""
     import torch
 
@@ -120,20 +129,22 @@ def _interruptible(launch: "Launch", show: Callable[[], None]) -> Iterator[None]
             signal.signal(number, handler)
 
 
-def _say_plan(launch: "Launch") -> None:
-    from sweeps.commands.screen import count, duration
+def _counted(launch: "Launch") -> str:
+    from sweeps.commands.screen import count
 
     plan = launch.plan
     has = plan.runs - plan.missing
     text = f"{launch.spec.name}: {count(plan.cells, 'cell')} × {count(launch.spec.seeds.count, 'seed')} = {count(plan.runs, 'run')}"
-    if has:
-        text += f", {has:,} in the store already"
-    if not plan.missing:
-        say(f"{text}; nothing to run")
-        return
-    resumed = f", {count(len(plan.resumed), 'pack')} from a checkpoint" if plan.resumed else ""
-    workers = count(plan.workers, "worker")
-    say(f"{text}; {count(plan.packs, 'pack')} on {workers}{resumed}, about {duration(plan.expected_seconds)}")
+    return f"{text}, {has:,} in the store already" if has else text
+
+
+def _say_plan(launch: "Launch") -> None:
+    from sweeps.commands.screen import count, duration
+
+    plan = launch.plan
+    resumed = f", {len(plan.resumed)} of them from a checkpoint" if plan.resumed else ""
+    packs = f"{count(plan.packs, 'pack')} on {count(plan.workers, 'worker')}{resumed}"
+    say(f"{_counted(launch)}; {packs}, about {duration(plan.expected_seconds)}")
 
 
 def _view(store: Any, launch: "Launch", tracking_uri: str | None) -> Any:
@@ -146,31 +157,18 @@ def _view(store: Any, launch: "Launch", tracking_uri: str | None) -> Any:
     return following(launch.files, uri, say)
 
 
-def _close(launch: "Launch", store: Any, address: str, uri: str | None, figure: str | None, as_json: bool) -> int:
-    """Say how it ended, print the table of cells, and return the exit code."""
-    feed = launch.feed
-    _say_end(launch)
-    if feed.progress.done:
-        from sweeps.commands.results import print_cells, table_of_cells
+def _print(launch: "Launch", address: str, as_json: bool) -> int:
+    """The table of cells, where there are any, and where to find more."""
+    from sweeps.commands.results import print_cells, table_of_cells
 
+    if launch.files.parts("curves"):
         table = table_of_cells(address, launch.spec.name)
         if as_json:
             options.put_json(table.to_dict("records"))
         else:
             print_cells(table, most=20)
-        if figure:
-            from analysis import load
-            from analysis.figures import draw_curves
-
-            draw_curves(load(address, launch.spec.name), figure)
-            say(f"figure: {figure}")
-    if sys.stderr.isatty() or not as_json:
-        _say_where(address, launch.spec.name)
-    if feed.broken:
-        raise feed.broken
-    if feed.stop_reason == "interrupted":
-        return 130
-    return 1 if feed.progress.statuses["failed"] or feed.progress.statuses["lost"] else 0
+    _say_where(address, launch.spec.name)
+    return 0
 
 
 def _say_end(launch: "Launch") -> None:
@@ -181,11 +179,10 @@ def _say_end(launch: "Launch") -> None:
         say(f"run {run} failed: {error.splitlines()[0]}")
     if feed.stop_reason:
         say(f"stopped: {feed.stop_reason}; the same command continues")
-    if launch.plan.missing:
-        progress = feed.progress
-        ended = ", ".join(f"{n:,} {status}" for status, n in sorted(progress.statuses.items())) or "none ended"
-        rate = f" ({1e6 * progress.elapsed / progress.steps_done:,.2f} µs per run-step)" if progress.steps_done else ""
-        say(f"{count(sum(progress.statuses.values()), 'run')} in {duration(progress.elapsed)}: {ended}{rate}")
+    progress = feed.progress
+    ended = ", ".join(f"{n:,} {status}" for status, n in sorted(progress.statuses.items())) or "none ended"
+    rate = f" ({1e6 * progress.elapsed / progress.steps_done:,.2f} µs per run-step)" if progress.steps_done else ""
+    say(f"{count(sum(progress.statuses.values()), 'run')} in {duration(progress.elapsed)}: {ended}{rate}")
 
 
 def _say_where(address: str, name: str) -> None:

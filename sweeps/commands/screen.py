@@ -58,8 +58,8 @@ def progress_text(feed: "Feed", spec: "Spec") -> str:
     if progress.running:
         parts.append(f"{progress.running:,} running")
     parts += [f"{n:,} {status}" for status, n in sorted(progress.statuses.items()) if status != "done"]
-    if progress.steps_done:
-        parts.append(f"{progress.steps_done / max(progress.elapsed, 1e-9):,.0f} run-steps/s")
+    if progress.run_steps_per_second is not None:
+        parts.append(f"{progress.run_steps_per_second:,.0f} run-steps/s")
     if progress.seconds_left is not None and not feed.stop_reason:
         parts.append(f"{duration(progress.seconds_left)} left")
     if feed.means.best:

@@ -1,0 +1,27 @@
+"""`mislabel figure`: curves of a sweep as a picture."""
+
+import click
+
+from sweeps.commands import options
+from sweeps.commands.options import say
+
+
+@click.command()
+@click.argument("name")
+@options.store
+@click.option("--metric", "-m", "metrics", multiple=True, help="A metric to draw, one panel each. Default: the objective.")
+@click.option("--by", multiple=True, metavar="PARAMETER", help="Colour by the first, line style by the second. Default: what varies.")
+@click.option("--out", "-o", type=click.Path(dir_okay=False), help="File to write (png, pdf, svg). Default: NAME.png.")
+def command(name: str, store: str, metrics: tuple[str, ...], by: tuple[str, ...], out: str | None) -> None:
+    """Draw metrics over training steps: mean and 95 % interval over seeds.
+
+    \b
+      mislabel figure quickstart -m noisy_accuracy -m clean_test_accuracy --by noise_rate
+    """
+    import analysis
+    from analysis.figures import draw_curves
+
+    path = out or f"{name}.png"
+    draw_curves(analysis.load(store, name), path, metrics, by)
+    say(f"figure: {path}")
+    click.echo(path)
