@@ -55,7 +55,8 @@ class Sweep:
         `where` may name parameters for curves and arrays too: {"noise_rate": 0.2, "seed": [0, 1]}.
         """
         condition = self._condition(table, where or {})
-        return self.files.read(table, columns, condition).to_pandas()
+        frame: pd.DataFrame = self.files.read(table, columns, condition).to_pandas()
+        return frame
 
     @property
     def varying(self) -> list[str]:
@@ -100,12 +101,16 @@ class Sweep:
     def _known_metric(self, metric: str) -> None:
         if metric not in self.metrics:
             hint = nearest(metric, self.metrics)
-            raise MislabelError(f"{metric!r} is not a metric of {self.name}{hint}; it has {', '.join(self.metrics) or 'no runs yet'}")
+            raise MislabelError(
+                f"{metric!r} is not a metric of {self.name}{hint}; it has {', '.join(self.metrics) or 'no runs yet'}"
+            )
 
     def _known_column(self, table: str, name: str) -> None:
         columns = self.files.columns(table)
         if name not in columns:
-            raise MislabelError(f"{name!r} is not a column of {table}{nearest(name, columns)}; it has {', '.join(columns)}")
+            raise MislabelError(
+                f"{name!r} is not a column of {table}{nearest(name, columns)}; it has {', '.join(columns)}"
+            )
 
     def _condition(self, table: str, where: Where) -> Any:
         own = set(self.files.columns(table))
@@ -124,8 +129,7 @@ class Sweep:
 
 def _is(name: str, value: Any) -> Any:
     values = value if isinstance(value, list | tuple | set | range) else [value]
-    column = pc.field(name)
-    return (column if isinstance(next(iter(values), None), str) else column).isin(list(values))
+    return pc.field(name).isin(list(values))
 
 
 def _and(first: Any, second: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Read a spec and report every mistake in it at once, each with its place, the rule, the value and what would be right."""
+"""Read a spec and report every mistake in it at once, with its place, the value, the rule and what would be right."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from sweeps.document import LARGEST_BYTES, Document, Path, dotted, kind_of, read
 from sweeps.errors import Problem, SpecError, nearest
 from sweeps.expression import Expression, ExpressionError, parse_expression
 from sweeps.spec import LONGEST_NAME, NAME, Axis, Objective, Section, Seeds, Spec
-from tasks.parameters import Parameter
+from tasks.parameters import Parameter, Value
 from tasks.registry import find_task, task_names
 from tasks.task import Task
 
@@ -89,7 +89,7 @@ class _Check:
         elif not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
             self._say(
                 ("name",),
-                f"{name!r} is not a name; use letters, digits, - and _, with single dots inside, at most {LONGEST_NAME}",
+                f"{name!r} is not a name; use letters, digits, - and _, single dots inside, at most {LONGEST_NAME}",
             )
         return str(name)
 
@@ -179,7 +179,9 @@ class _Check:
         for end in ("min", "max"):
             self._typed((*path, end), _whole(getattr(axis, end)), parameter)
         if not axis.min < axis.max:
-            self._say(path, f"min {axis.min:g} is not below max {axis.max:g}; a single value is written without a range")
+            self._say(
+                path, f"min {axis.min:g} is not below max {axis.max:g}; a single value is written without a range"
+            )
         if axis.scale == "log" and axis.min <= 0:
             self._say((*path, "min"), f"{axis.min:g} is not above 0, as a log scale needs")
         return axis
@@ -193,7 +195,9 @@ class _Check:
                 reads[name] = expression.names if expression else frozenset()
         for name in reads:
             if name in _reached(name, reads):
-                self._say(("parameters", name, "when"), f"depends on {name} itself, directly or through other conditions")
+                self._say(
+                    ("parameters", name, "when"), f"depends on {name} itself, directly or through other conditions"
+                )
 
     def _exclude(self) -> tuple[str, ...]:
         given = self.values.get("exclude", [])
@@ -238,7 +242,9 @@ class _Check:
             if self.task and objective.name not in self.task.scalars:
                 known = ", ".join(sorted(self.task.scalars))
                 hint = nearest(objective.name, self.task.scalars)
-                self._say((*path, "name"), f"{objective.name!r} is not measured by this task{hint}; it measures {known}")
+                self._say(
+                    (*path, "name"), f"{objective.name!r} is not measured by this task{hint}; it measures {known}"
+                )
         return tuple(objectives)
 
     def _section(self, key: str) -> Any:
@@ -253,7 +259,11 @@ class _Check:
             self._say((key,), f"is {kind_of(value)}; write a number of seeds, or {{count: 20, first: 0}}")
             return Seeds()
         annotation = Spec.model_fields[key].annotation
-        model = next(t for t in (annotation, *getattr(annotation, "__args__", ())) if isinstance(t, type) and issubclass(t, Section))
+        model = next(
+            t
+            for t in (annotation, *getattr(annotation, "__args__", ()))
+            if isinstance(t, type) and issubclass(t, Section)
+        )
         return self._model(model, value, (key,))
 
     def _model(self, model: type[Any], value: Any, path: Path) -> Any:
@@ -301,13 +311,14 @@ class _Check:
         assert self.task is not None
         space = Space(spec, self.task)
         first = space.sample_cell()
+        tried: list[tuple[Path, Mapping[str, Value]]] = [(("parameters",), first)]
+        tried += [(("parameters", name), {**first, name: value}) for name, value in space.single_values()]
         told = set()
-        for name, value in [("", None), *space.single_values()]:
-            cell = first if not name else {**first, name: value}
+        for path, cell in tried:
             for text in self.task.conflicts(self.task.settings(cell)):
                 if text not in told:
                     told.add(text)
-                    self._say(("parameters", name) if name else ("parameters",), text)
+                    self._say(path, text)
 
 
 def _said(mistake: Any, path: Path, model: type[BaseModel]) -> tuple[Path, str]:

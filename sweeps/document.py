@@ -1,6 +1,6 @@
 """Read a YAML document into plain values that remember where they stand, and refuse what a spec never needs.
 
-YAML 1.1 reads `1e-3` as a string, `no` as false and `0o17` in octal; tags can build objects, and anchors can make a short
+YAML 1.1 reads `1e-3` as a string, `no` as false and `017` in octal; tags can build objects, and anchors make a short
 file grow without bound. So scalars follow YAML 1.2's core rules here, and tags, anchors and aliases are refused.
 """
 
@@ -71,7 +71,9 @@ def read_document(text: str, source: str) -> Document:
     if value is None:
         value = {}
     if not isinstance(value, dict):
-        raise SpecError(source, [Problem("", f"a spec is a mapping of keys such as name and task, not {kind_of(value)}")])
+        raise SpecError(
+            source, [Problem("", f"a spec is a mapping of keys such as name and task, not {kind_of(value)}")]
+        )
     document.values = value
     return document
 
@@ -98,7 +100,9 @@ def _read(text: str, source: str, places: dict[Path, str]) -> Any:
     _refuse_what_no_spec_needs(events, source)
     if sum(isinstance(event, yaml.DocumentStartEvent) for event in events) > 1:
         raise SpecError(source, [Problem("", "holds several documents; a file is one spec")])
-    nodes = iter([e for e in events if isinstance(e, yaml.ScalarEvent | yaml.CollectionStartEvent | yaml.CollectionEndEvent)])
+    nodes = iter(
+        [e for e in events if isinstance(e, yaml.ScalarEvent | yaml.CollectionStartEvent | yaml.CollectionEndEvent)]
+    )
     twice: list[Problem] = []
     first = next(nodes, None)
     value = None if first is None else _value(first, nodes, (), places, twice)

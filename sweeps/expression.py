@@ -1,7 +1,7 @@
 """Conditions on parameters, as in `noise_rate > 0.3 and width == 512`: parsed, never run as Python.
 
 Python's own parser gives the tree; only the nodes named here are read, and anything else is refused by name. Values may
-be numpy columns, so a condition is decided for a million cells at once. Arithmetic is that of floating point: 1/0 is inf.
+be numpy columns, so a condition is decided for a million cells at once. Arithmetic is floating point's: 1/0 is inf.
 """
 
 import ast
@@ -15,7 +15,8 @@ LONGEST = 1000
 _WHAT_IS_READ = "names, numbers, 'strings', true, false, == != < <= > >=, in [..], and or not, + - * / % **"
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply, ast.Div: np.divide, ast.Mod: np.mod, ast.Pow: np.power,
+    ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply,
+    ast.Div: np.divide, ast.Mod: np.mod, ast.Pow: np.power,
 }  # fmt: skip
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: lambda a, b: a == b, ast.NotEq: lambda a, b: a != b, ast.Lt: lambda a, b: a < b,
@@ -80,8 +81,8 @@ def _names(node: ast.expr, text: str) -> set[str]:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
             children = [left, right]
         case ast.Compare(left=left, ops=ops, comparators=right_sides) if all(type(op) in _COMPARISONS for op in ops):
-            for op, side in zip(ops, right_sides, strict=True):
-                if isinstance(op, ast.In | ast.NotIn) and not isinstance(side, ast.List | ast.Tuple):
+            for comparison, side in zip(ops, right_sides, strict=True):
+                if isinstance(comparison, ast.In | ast.NotIn) and not isinstance(side, ast.List | ast.Tuple):
                     raise ExpressionError(f"{text!r}: 'in' needs a list, such as width in [64, 128]")
             children = [left, *right_sides]
         case _:

@@ -11,7 +11,9 @@ _DIGEST_BYTES = 10
 
 def cell_id(task: str, version: int, values: Mapping[str, Value]) -> str:
     """The id of one setting of all of a task's parameters, defaults included, whatever their order."""
-    return _digest(_head(task, version) + ",".join(f"{json.dumps(name)}:{_text(values[name])}" for name in sorted(values)) + "}]")
+    return _digest(
+        _head(task, version) + ",".join(f"{json.dumps(name)}:{_text(values[name])}" for name in sorted(values)) + "}]"
+    )
 
 
 def cell_ids(

@@ -50,16 +50,24 @@ class Record:
             outcomes.append(Outcome(self.order.cells[lane], self.order.seeds[lane], status, metrics))
         return outcomes
 
-    def tables(self, wanted: Sequence[int], parameters: Mapping[str, Parameter], about: Mapping[str, Any]) -> dict[str, pa.Table]:
+    def tables(
+        self, wanted: Sequence[int], parameters: Mapping[str, Parameter], about: Mapping[str, Any]
+    ) -> dict[str, pa.Table]:
         """Rows of `runs`, `curves` and `arrays` for these lanes, which have all ended."""
         outcomes = self.outcomes(wanted)
         steps = {int(lane): frame.step for frame in self.frames for lane in frame.lanes}
-        runs = self._runs(wanted, parameters, about, [outcome.status for outcome in outcomes], [steps[i] for i in wanted])
+        runs = self._runs(
+            wanted, parameters, about, [outcome.status for outcome in outcomes], [steps[i] for i in wanted]
+        )
         for name in outcomes[0].metrics:
-            runs = runs.append_column(name, pa.array([o.metrics[name] for o in outcomes], pa.float64(), from_pandas=False))
+            runs = runs.append_column(
+                name, pa.array([o.metrics[name] for o in outcomes], pa.float64(), from_pandas=False)
+            )
         return {"runs": runs, "curves": self._curves(wanted), "arrays": self._arrays(wanted)}
 
-    def failure(self, error: str, status: Status, parameters: Mapping[str, Parameter], about: Mapping[str, Any]) -> dict[str, pa.Table]:
+    def failure(
+        self, error: str, status: Status, parameters: Mapping[str, Parameter], about: Mapping[str, Any]
+    ) -> dict[str, pa.Table]:
         """Rows for runs that ended without result."""
         lanes = range(len(self.order))
         return {"runs": self._runs(lanes, parameters, about, [status] * len(lanes), [0] * len(lanes), error)}
@@ -83,11 +91,13 @@ class Record:
         constant = {
             "task": order.task, "task_version": about["version"], "pack_id": order.id, "pack_lanes": len(order),
             "attempt": order.attempt, "error": error or None, "train_seconds": self.seconds / max(1, len(order)),
-            "started_at": self.started_at, "finished_at": datetime.now(UTC), "host": about["host"], "device": about["device"],
+            "started_at": self.started_at, "finished_at": datetime.now(UTC),
+            "host": about["host"], "device": about["device"],
         }  # fmt: skip
         types = {
-            "task": pa.string(), "task_version": pa.int64(), "pack_id": pa.string(), "pack_lanes": pa.int64(), "attempt": pa.int64(),
-            "error": pa.string(), "train_seconds": pa.float64(), "started_at": _TIME, "finished_at": _TIME,
+            "task": pa.string(), "task_version": pa.int64(), "pack_id": pa.string(), "pack_lanes": pa.int64(),
+            "attempt": pa.int64(), "error": pa.string(), "train_seconds": pa.float64(),
+            "started_at": _TIME, "finished_at": _TIME,
             "host": pa.string(), "device": pa.string(),
         }  # fmt: skip
         for name, value in constant.items():
@@ -110,7 +120,9 @@ class Record:
             rows = [row for frame in frames for row in frame.arrays[name]]
             columns = self._keys(lanes, steps)
             columns["metric"] = pa.array([name] * len(lanes), pa.string())
-            columns["values"] = pa.array([row for row, kept in zip(rows, keep, strict=True) if kept], pa.list_(pa.float64()))
+            columns["values"] = pa.array(
+                [row for row, kept in zip(rows, keep, strict=True) if kept], pa.list_(pa.float64())
+            )
             tables.append(pa.table(columns))
         return pa.concat_tables(tables) if tables else pa.table({})
 
@@ -129,5 +141,3 @@ class Record:
             "pack_id": pa.array([order.id] * len(lanes), pa.string()),
             "step": pa.array(steps),
         }
-
-

@@ -128,7 +128,10 @@ def _open_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool) -> P
     ended = Ended(files)
     plan = Plan(spec, task, {}, ended, [], retry, cells=spec.budget.cells or 0)
     plan.runs = plan.cells * spec.seeds.count
-    has = sum(len(seeds & set(spec.seed_range)) for seeds in (*ended.seeds.values(), *([] if retry else ended.failed.values())))
+    has = sum(
+        len(seeds & set(spec.seed_range))
+        for seeds in (*ended.seeds.values(), *([] if retry else ended.failed.values()))
+    )
     plan.missing = max(0, plan.runs - has)
     sample = Group(Space(spec, task).sample_cell(), plan.runs, plan.missing)
     plan.groups[_sample_shape(sample.values, spec, task)] = sample

@@ -16,11 +16,17 @@ def spec_schema(task: Any = None) -> dict[str, Any]:
     properties = schema["properties"]
     properties["name"] |= {"pattern": f"^{NAME.pattern}$", "description": "name of the sweep in its store"}
     properties["task"] |= {"enum": task_names(), "description": "what is trained; `mislabel tasks` lists them"}
-    properties["exclude"] = {**_EXPRESSIONS, "description": "conditions on parameters; cells that meet one are left out"}
+    properties["exclude"] = {
+        **_EXPRESSIONS,
+        "description": "conditions on parameters; cells that meet one are left out",
+    }
     properties["seeds"] = _or({"type": "integer", "minimum": 1}, "Seeds", "runs per cell")
     properties["method"] = _or({"enum": ["grid", "random", "tpe"]}, "Method", "who proposes cells")
     one = {"$ref": "#/$defs/Objective"}
-    properties["metric"] = {"anyOf": [one, {"type": "array", "items": one, "maxItems": 3}], "description": "the objective"}
+    properties["metric"] = {
+        "anyOf": [one, {"type": "array", "items": one, "maxItems": 3}],
+        "description": "the objective",
+    }
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "Mislabel sweep spec"
     if task is not None:
@@ -51,5 +57,3 @@ def _parameter(parameter: Parameter, axis: dict[str, Any]) -> dict[str, Any]:
     varied = {**axis, "properties": {**axis["properties"], "values": values}}
     described = f"{parameter.help} ({parameter.kind}, default {parameter.default})"
     return {"anyOf": [value, varied], "description": described}
-
-

@@ -1,7 +1,7 @@
 """Optuna proposes cells and is told the mean over each cell's seeds; the only module that knows Optuna.
 
-The study lives in memory. Proposals are kept in the store as they are made, results are there anyway, so after a restart
-the study is rebuilt from both and proposals that were not finished are run before new ones are asked for.
+The study lives in memory. Proposals are kept in the store as they are made, results are there anyway, so after a
+restart the study is rebuilt from both and proposals that were not finished are run before new ones are asked for.
 """
 
 import math

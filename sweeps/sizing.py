@@ -1,7 +1,7 @@
 """How many runs to a pack, and how long they will take: from trying a few sizes for a moment, on the device at hand.
 
-More lanes share the cost of each operation, until memory or caches end the gain. The smallest pack within a tenth of the
-best speed is taken: smaller packs finish sooner, spread better over workers and lose less when one dies. What was
+More lanes share the cost of each operation, until memory or caches end the gain. The smallest pack within a tenth of
+the best speed is taken: smaller packs finish sooner, spread better over workers and lose less when one dies. What was
 measured is kept with the sweep, so that a continued sweep is cut into the same packs.
 """
 
@@ -61,7 +61,9 @@ class Speed:
 class Sizing:
     """Decides pack sizes for a sweep; measures each shape once."""
 
-    def __init__(self, task: Task[Any], files: SweepFiles, device: torch.device, memory_bytes: int, workers: int) -> None:
+    def __init__(
+        self, task: Task[Any], files: SweepFiles, device: torch.device, memory_bytes: int, workers: int
+    ) -> None:
         self.task = task
         self.files = files
         self.device = device

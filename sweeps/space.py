@@ -133,13 +133,16 @@ class Space:
     def _drawn(self, name: str, u: np.ndarray) -> np.ndarray:
         axis, parameter = self.axes[name], self.task.parameters[name]
         if axis.values is not None:
-            return _column(axis.values)[(u * len(axis.values)).astype(int)]
+            chosen: np.ndarray = _column(axis.values)[(u * len(axis.values)).astype(int)]
+            return chosen
         assert axis.min is not None
         assert axis.max is not None
         low, high = axis.min, axis.max
         if parameter.type is int:
             low, high = low - 0.5, high + 0.5
-        drawn = low + u * (high - low) if axis.scale == "linear" else np.exp(np.log(low) + u * (np.log(high) - np.log(low)))
+        drawn = (
+            low + u * (high - low) if axis.scale == "linear" else np.exp(np.log(low) + u * (np.log(high) - np.log(low)))
+        )
         if parameter.type is int:
             return np.clip(np.rint(drawn), axis.min, axis.max).astype(int)
         return np.clip(drawn, axis.min, axis.max)
@@ -151,7 +154,9 @@ class Space:
         """Put defaults where conditions do not hold; yields each conditional axis with where it is active."""
         for name, expression in self.when.items():
             active = self._column_of(expression, columns, count)
-            default = np.full(count, self.base[name], dtype=columns[name].dtype if columns[name].dtype != object else object)
+            default = np.full(
+                count, self.base[name], dtype=columns[name].dtype if columns[name].dtype != object else object
+            )
             columns[name] = np.where(active, columns[name], default)
             yield name, active
 

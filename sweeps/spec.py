@@ -57,7 +57,9 @@ class Axis(Section):
     max: WholeFloat | None = Field(None, description="upper end of a range, included")
     scale: Literal["linear", "log"] = Field("linear", description="of a range; bounds are values, never exponents")
     points: int | None = Field(None, ge=1, description="how many points of a range a grid takes")
-    when: str | None = Field(None, description="condition under which the parameter varies; elsewhere its default holds")
+    when: str | None = Field(
+        None, description="condition under which the parameter varies; elsewhere its default holds"
+    )
 
 
 class Seeds(Section):
@@ -94,7 +96,9 @@ class Resources(Section):
 class Track(Section):
     """What the MLflow view shows."""
 
-    per: Literal["cell", "run", "none"] = Field("cell", description="a nested run per cell (mean over seeds) or per run")
+    per: Literal["cell", "run", "none"] = Field(
+        "cell", description="a nested run per cell (mean over seeds) or per run"
+    )
     points: int = Field(50, ge=2, description="points of a curve at most")
 
 

@@ -8,8 +8,8 @@
     <store>/<sweep>/checkpoints/<pack>.pt    and <pack>.json, which runs it holds
     <store>/<sweep>/set-aside/…              files that could not be read
 
-Workers write parts. A part's name is fixed by the runs in it, so writing it again changes nothing, and its `runs` file is
-written last: a run exists once its row in `runs` does. Files appear whole or not at all.
+Workers write parts. A part's name is fixed by the runs in it, so writing it again changes nothing, and its `runs` file
+is written last: a run exists once its row in `runs` does. Files appear whole or not at all.
 """
 
 import errno
@@ -60,7 +60,7 @@ class Store:
         try:
             version = json.loads(text)["schema"]
         except (ValueError, KeyError, TypeError):
-            raise StoreError(f"{self.address}/store.json: is damaged; it should read {{\"schema\": {SCHEMA}}}") from None
+            raise StoreError(f'{self.address}/store.json: is damaged; it should read {{"schema": {SCHEMA}}}') from None
         if version > SCHEMA:
             raise StoreError(
                 f"{self.address}: written by a newer Mislabel (layout {version}, this one reads up to {SCHEMA}); "
@@ -94,7 +94,9 @@ class Store:
         names = self.names()
         if name not in names:
             known = f"it holds {', '.join(names[:20])}{' …' if len(names) > 20 else ''}" if names else "it is empty"
-            raise MislabelError(f"{name!r} is not a sweep of the store {self.address}{nearest(name, names) or f'; {known}'}")
+            raise MislabelError(
+                f"{name!r} is not a sweep of the store {self.address}{nearest(name, names) or f'; {known}'}"
+            )
         return self.sweep(name)
 
 
@@ -203,14 +205,18 @@ class SweepFiles:
         if runs is None:
             import pyarrow.dataset as ds
 
-            runs = ds.dataset([self._part("runs", p) for p in self.parts("runs")], filesystem=self._fs, format="parquet")
+            runs = ds.dataset(
+                [self._part("runs", p) for p in self.parts("runs")], filesystem=self._fs, format="parquet"
+            )
         rows = runs.to_table(columns=["run_id", "pack_id", "attempt"])
         ids = rows["run_id"]
         if len(ids.unique()) == len(ids):
             return None
         best: dict[str, tuple[int, str]] = {}
         twice = set()
-        for run, pack, attempt in zip(ids.to_pylist(), rows["pack_id"].to_pylist(), rows["attempt"].to_pylist(), strict=True):
+        for run, pack, attempt in zip(
+            ids.to_pylist(), rows["pack_id"].to_pylist(), rows["attempt"].to_pylist(), strict=True
+        ):
             if run in best:
                 twice.add(run)
             best[run] = max(best.get(run, (-1, "")), (attempt, pack))
@@ -234,9 +240,8 @@ class SweepFiles:
 
     def _damaged(self, path: str, error: Exception) -> StoreError:
         short = str(error).splitlines()[0][:120]
-        return StoreError(
-            f"{self._shown(path)}: damaged ({short}); `mislabel run` with the sweep's spec sets it aside and runs its runs again"
-        )
+        advice = "`mislabel run` with the sweep's spec sets it aside and runs its runs again"
+        return StoreError(f"{self._shown(path)}: damaged ({short}); {advice}")
 
     def set_damaged_aside(self) -> list[str]:
         """Move parts that can't be read out of the tables, with all that was written with them; returns what was moved.
@@ -267,7 +272,7 @@ class SweepFiles:
         return True
 
     def compact(self) -> None:
-        """Merge small parts. A crash in between leaves some runs in two parts, which readers and the next merge resolve."""
+        """Merge small parts. A crash in between leaves runs in two parts, which readers and the next merge resolve."""
         small = [part for part in self.parts("runs") if self._size(part) < _PART_BYTES]
         groups: list[list[str]] = [[]]
         for part in small:

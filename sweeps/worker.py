@@ -42,7 +42,9 @@ class Report:
 class Worker:
     """Trains one pack, in stretches of any length."""
 
-    def __init__(self, order: PackOrder, files: SweepFiles, device: torch.device, objectives: Sequence[str] = ()) -> None:
+    def __init__(
+        self, order: PackOrder, files: SweepFiles, device: torch.device, objectives: Sequence[str] = ()
+    ) -> None:
         self.order = order
         self.objectives = objectives
         self.files = files
@@ -52,7 +54,9 @@ class Worker:
         # Lanes are counted in the order that the pack was first made from, of which this order may want a part.
         whole = PackOrder.from_json(saved["order"]) if saved else order
         lanes = Lanes([self.task.settings(whole.values(i)) for i in range(len(whole))], whole.seeds, device)
-        self.record = Record(whole, [_frame(f) for f in saved["frames"]] if saved else [], saved["seconds"] if saved else 0.0)
+        self.record = Record(
+            whole, [_frame(f) for f in saved["frames"]] if saved else [], saved["seconds"] if saved else 0.0
+        )
         self.pack = Pack.resumed(self.task, lanes, saved["pack"]) if saved else Pack(self.task, lanes)
         runs = set(order.run_ids)
         self.wanted = [i for i, run in enumerate(whole.run_ids) if run in runs]
@@ -122,8 +126,16 @@ def about(device: torch.device, version: int) -> dict[str, Any]:
 
 def _plain(frame: Frame) -> dict[str, Any]:
     """A frame as tensors, which can be loaded without running code."""
-    tensors = {k: {n: torch.from_numpy(np.ascontiguousarray(v)) for n, v in getattr(frame, k).items()} for k in ("metrics", "arrays")}
-    return {"step": frame.step, "lanes": torch.from_numpy(frame.lanes), "diverged": torch.from_numpy(frame.diverged), **tensors}
+    tensors = {
+        k: {n: torch.from_numpy(np.ascontiguousarray(v)) for n, v in getattr(frame, k).items()}
+        for k in ("metrics", "arrays")
+    }
+    return {
+        "step": frame.step,
+        "lanes": torch.from_numpy(frame.lanes),
+        "diverged": torch.from_numpy(frame.diverged),
+        **tensors,
+    }
 
 
 def _frame(plain: Mapping[str, Any]) -> Frame:

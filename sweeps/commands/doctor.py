@@ -76,7 +76,11 @@ def _training() -> str:
     from sweeps.launch import Machine, prepare
     from sweeps.store import Store
 
-    values = {"name": "doctor", "task": "xor_clusters", "parameters": {"steps": 10, "dim": 10, "width": 20, "samples": 40}}
+    values = {
+        "name": "doctor",
+        "task": "xor_clusters",
+        "parameters": {"steps": 10, "dim": 10, "width": 20, "samples": 40},
+    }
     spec, task = checked_spec(Document("doctor", values))
     with tempfile.TemporaryDirectory() as folder:
         launch = prepare(spec, task, Store(folder), lambda text: None)

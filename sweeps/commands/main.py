@@ -54,8 +54,8 @@ class _Commands(click.Group):
 def cli(debug: bool) -> None:
     """Sweeps for research on learning with label noise.
 
-    A spec (YAML) names a task, the values of its parameters, and how many seeds each cell is run from. `run` trains what
-    the store does not have yet; running it again continues, and a wider spec runs only what is new.
+    A spec (YAML) names a task, the values of its parameters, and how many seeds each cell is run from. `run` trains
+    what the store does not have yet; running it again continues, and a wider spec runs only what is new.
 
     \b
       mislabel run sweeps/specs/quickstart.yaml     # run a sweep

@@ -28,5 +28,3 @@ def say(text: str) -> None:
 
 def put_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, default=str))
-
-

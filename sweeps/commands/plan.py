@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 @options.spec_file
 @options.store
 @options.sets
-@click.option("--workers", type=click.IntRange(1), help="How many packs run at once. Default: as many as this machine can.")
+@click.option(
+    "--workers", type=click.IntRange(1), help="How many packs run at once. Default: as many as this machine can."
+)
 @click.option("--retry-failed", is_flag=True, help="Count what failed before as to be run again.")
 @options.as_json
 def command(
@@ -69,17 +71,18 @@ def _text(plan: "Plan") -> str:
     sizes = sorted({group.size for group in plan.groups.values()})
     shown = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}" if sizes else "0"
     method = plan.spec.method.name
-    steps = f"{plan.run_steps:,} run-steps"
+    steps, time = f"{plan.run_steps:,} run-steps", duration(plan.expected_seconds)
+    shapes, resumed = count(len(plan.groups), "shape"), count(len(plan.resumed), "checkpoint")
     rows = [
         ("sweep", f"{plan.spec.name}: task {plan.task.name}, method {method}"),
         ("cells", f"{plan.cells:,}" + (", proposed as results come in" if method == "tpe" else "")),
         ("runs", f"{plan.runs:,} ({count(plan.spec.seeds.count, 'seed')} per cell)"),
         ("in store", f"{plan.runs - plan.missing:,}"),
         ("to run", f"{plan.missing:,} ({steps})"),
-        ("packs", f"{plan.packs:,} of {shown} runs, {count(len(plan.groups), 'shape')}, {count(len(plan.resumed), 'checkpoint')} to go on from"),
+        ("packs", f"{plan.packs:,} of {shown} runs, {shapes}, {resumed} to go on from"),
         ("memory", f"{amount(plan.pack_bytes)} in the largest pack"),
-        ("time", f"about {duration(plan.expected_seconds)} on {count(plan.workers, 'worker')}, from a trial of each shape on this machine"),
-    ]  # fmt: skip
+        ("time", f"about {time} on {count(plan.workers, 'worker')}, from a trial of each shape on this machine"),
+    ]
     if not plan.missing:
         rows = [row for row in rows if row[0] not in ("packs", "memory", "time")]
     return columns(rows[1:], rows[0])

@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("name")
 @options.store
-@click.option("--metric", "-m", "metrics", multiple=True, help="A metric to show; several may be given. Default: the objective.")
-@click.option("--by", multiple=True, metavar="PARAMETER", help="Average over everything but these. Default: one row per cell.")
+@click.option(
+    "--metric", "-m", "metrics", multiple=True, help="A metric to show; several may be given. Default: the objective."
+)
+@click.option(
+    "--by", multiple=True, metavar="PARAMETER", help="Average over everything but these. Default: one row per cell."
+)
 @click.option("--top", type=click.IntRange(1), help="Only the best rows.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @options.as_json
@@ -50,13 +54,18 @@ def table_of_cells(store: str, name: str, metrics: Sequence[str] = (), by: Seque
     chosen = list(metrics) or objectives or sweep.metrics[:1]
     if not chosen:
         raise MislabelError(f"{name} has no finished runs yet; `mislabel status {name}` says how far it is")
-    table: Any = None
-    for metric in chosen:
+    table: pd.DataFrame | None = None
+    for metric in dict.fromkeys(chosen):
         cells = sweep.cells(metric, by=list(by) or None)
-        keys = [column for column in cells.columns if column not in ("mean", "std", "n", "low", "high", "runs", "diverged")]
-        cells = cells.rename(columns={"mean": metric, "low": f"{metric}_low", "high": f"{metric}_high", "std": f"{metric}_std"})
+        keys = [
+            column for column in cells.columns if column not in ("mean", "std", "n", "low", "high", "runs", "diverged")
+        ]
+        cells = cells.rename(
+            columns={"mean": metric, "low": f"{metric}_low", "high": f"{metric}_high", "std": f"{metric}_std"}
+        )
         cells = cells[[*keys, "runs", "diverged", metric, f"{metric}_std", f"{metric}_low", f"{metric}_high"]]
         table = cells if table is None else table.merge(cells.drop(columns=["runs", "diverged"]), on=keys)
+    assert table is not None
     goal = next((objective.goal for objective in sweep.spec.metric if objective.name == chosen[0]), None)
     return table.sort_values(chosen[0], ascending=goal == "minimize", kind="stable") if goal else table
 

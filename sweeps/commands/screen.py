@@ -38,11 +38,15 @@ def count(number: int, noun: str) -> str:
 def columns(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:
     """Rows as aligned text; numbers to the right."""
     texts = [[str(cell) for cell in row] for row in rows]
-    widths = [max(len(name), *(len(row[i]) for row in texts), 0) if texts else len(name) for i, name in enumerate(header)]
+    widths = [
+        max(len(name), *(len(row[i]) for row in texts), 0) if texts else len(name) for i, name in enumerate(header)
+    ]
     right = [all(_is_number(row[i]) for row in texts) and bool(texts) for i in range(len(header))]
     lines = []
     for row in [list(header), *texts]:
-        cells = [text.rjust(width) if r else text.ljust(width) for text, width, r in zip(row, widths, right, strict=True)]
+        cells = [
+            text.rjust(width) if r else text.ljust(width) for text, width, r in zip(row, widths, right, strict=True)
+        ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
 
@@ -87,9 +91,14 @@ class ProgressLine:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
         progress = Progress(
-            SpinnerColumn(), BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f} %"), TextColumn("{task.description}"),
-            console=Console(stderr=True), transient=True, refresh_per_second=4,
-        )  # fmt: skip
+            SpinnerColumn(),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.description}"),
+            console=Console(stderr=True),
+            transient=True,
+            refresh_per_second=4,
+        )
         with progress:
             self._bar = (progress, progress.add_task(progress_text(self.feed, self.spec), total=1.0))
             try:

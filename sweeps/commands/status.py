@@ -21,10 +21,21 @@ def command(name: str, store: str, as_json: bool) -> None:
     progress = files.read_json("progress.json") or {}
     runs = files.read("runs", ["run_id", "status", "error"]) if files.parts("runs") else None
     statuses = Counter(runs["status"].to_pylist()) if runs else Counter()
-    errors = {run: e.splitlines()[0] for run, e in zip(runs["run_id"].to_pylist(), runs["error"].to_pylist(), strict=True) if e} if runs else {}
+    errors = (
+        {
+            run: e.splitlines()[0]
+            for run, e in zip(runs["run_id"].to_pylist(), runs["error"].to_pylist(), strict=True)
+            if e
+        }
+        if runs
+        else {}
+    )
     state = state_of(progress)
     if as_json:
-        told = {key: progress.get(key) for key in ("cells", "runs", "running", "seconds_left", "updated_at", "stopped_because")}
+        told = {
+            key: progress.get(key)
+            for key in ("cells", "runs", "running", "seconds_left", "updated_at", "stopped_because")
+        }
         options.put_json({"name": name, "state": state, **told, "statuses": dict(statuses), "errors": errors})
         return
     rows = [("state", state), ("cells", f"{progress.get('cells') or 0:,}"), ("runs", f"{progress.get('runs') or 0:,}")]

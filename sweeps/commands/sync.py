@@ -26,4 +26,6 @@ def command(names: tuple[str, ...], store: str, tracking_uri: str | None) -> Non
         raise MislabelError(f"{store} is not a folder, so its MLflow view needs an address: --mlflow URI")
     for files in [at.existing(name) for name in names or at.names()]:
         written = sync(files, uri)
-        say(f"{files.name}: {count(written, 'nested run')} written to {uri}" if written else f"{files.name}: up to date")
+        say(
+            f"{files.name}: {count(written, 'nested run')} written to {uri}" if written else f"{files.name}: up to date"
+        )

@@ -20,7 +20,9 @@ def command(name: str | None, as_json: bool) -> None:
 
     names = task_names()
     if name is not None and name not in names:
-        raise MislabelError(f"{name!r} is not an installed task{nearest(name, names) or '; there are ' + ', '.join(names)}")
+        raise MislabelError(
+            f"{name!r} is not an installed task{nearest(name, names) or '; there are ' + ', '.join(names)}"
+        )
     tasks = [find_task(each) for each in ([name] if name else names)]
     if as_json:
         options.put_json([_described(task) for task in tasks])
@@ -38,7 +40,13 @@ def _described(task: Any) -> dict[str, Any]:
         for p in task.parameters.values()
     }
     metrics = {name: {"help": metric.help, "per": metric.per} for name, metric in task.metrics.items()}
-    return {"name": task.name, "version": task.version, "summary": task.summary, "parameters": parameters, "metrics": metrics}
+    return {
+        "name": task.name,
+        "version": task.version,
+        "summary": task.summary,
+        "parameters": parameters,
+        "metrics": metrics,
+    }
 
 
 def _page(task: Any) -> str:

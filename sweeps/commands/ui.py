@@ -13,7 +13,9 @@ from sweeps.commands.options import say
 @click.command()
 @options.store
 @options.mlflow
-@click.option("--port", type=int, default=5000, show_default=True, help="Port on this machine; the next free one if taken.")
+@click.option(
+    "--port", type=int, default=5000, show_default=True, help="Port on this machine; the next free one if taken."
+)
 def command(store: str, tracking_uri: str | None, port: int) -> None:
     """Serve the MLflow UI of a store on this machine (127.0.0.1) until Ctrl-C."""
     from cluster.mlflow_view import default_uri
@@ -30,7 +32,19 @@ def command(store: str, tracking_uri: str | None, port: int) -> None:
         raise MislabelError(f"no MLflow view in {store} yet; `mislabel run SPEC.yaml` or `mislabel sync` makes one")
     free = _free_port(port)
     say(f"MLflow UI: http://127.0.0.1:{free}  (Ctrl-C ends it)")
-    arguments = ["-m", "mlflow", "ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(free), "--workers", "1"]
+    arguments = [
+        "-m",
+        "mlflow",
+        "ui",
+        "--backend-store-uri",
+        uri,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(free),
+        "--workers",
+        "1",
+    ]
     os.execv(sys.executable, [sys.executable, *arguments])
 
 
