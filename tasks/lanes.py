@@ -73,8 +73,8 @@ class Lanes(Generic[P]):
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """What `make` gives, kept for this pack: for data that draws alone determine.
 
-        It is not part of the state: a checkpoint leaves it out, and a resumed pack makes it again.
-        Give tensors with the lane axis first, or a tuple of such.
+        It is not part of the state: a checkpoint leaves it out, and a resumed pack makes it again. Ask for it in the
+        task's `init`. Give tensors with the lane axis first, or a tuple or dataclass of such.
         """
         if name not in self._once:
             self._once[name] = make()

@@ -84,6 +84,8 @@ class Pack(Generic[P]):
         pack = cls.__new__(cls)
         pack.task = task
         pack.places = np.array(checkpoint["places"], dtype=int)
+        # What lanes keep is made for all lanes at once, as it was then: products of few matrices may round differently.
+        task.init(lanes)
         pack.lanes = lanes.select(checkpoint["places"]) if len(pack.places) else lanes
         pack.step = checkpoint["step"]
         pack._measured_at = checkpoint["measured_at"]

@@ -105,6 +105,7 @@ class Data:
     train: Points
     test: tuple[Points, ...]
     means: Points  # of μ₁ and μ₂
+    linear_test_accuracy: Tensor  # l
 
 
 def init(lanes: Lanes[Params]) -> State:
@@ -158,7 +159,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "clean_margin": torch.where(train.given == train.clean, margins, torch.inf).amin(dim=1),
         **_train_accuracies(train, f),
         **_test_accuracies(data, c),
-        "linear_test_accuracy": lanes.once("linear", lambda: _linear_test_accuracy(data)),
+        "linear_test_accuracy": data.linear_test_accuracy,
         "weight_norm": norm.norm(dim=1),
         "mean_correlation": own.mean(dim=1),
         "captured_share": (own > CAPTURED).to(c.dtype).mean(dim=1),
@@ -208,9 +209,9 @@ def _test_accuracies(data: Data, c: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _linear_test_accuracy(data: Data) -> Tensor:
-    fit = torch.linalg.lstsq(data.train.kernel.mT, data.train.given[:, :, None]).solution  # l p 1
-    right = torch.cat([part.given * (fit.mT @ part.kernel)[:, 0] > 0 for part in data.test], dim=1)
+def _linear_test_accuracy(train: Points, test: Iterable[Points]) -> Tensor:
+    fit = torch.linalg.lstsq(train.kernel.mT, train.given[:, :, None]).solution  # l p 1
+    right = torch.cat([part.given * (fit.mT @ part.kernel)[:, 0] > 0 for part in test], dim=1)
     return right.to(fit.dtype).mean(dim=1)
 
 
@@ -260,17 +261,18 @@ def _made(lanes: Lanes[Params], on_gram: bool) -> Data:
             return Points(x @ inputs.mT, w @ inputs.mT, clean, given)
         return Points(inputs.mT, None, clean, given)
 
-    tests = []
+    train, test = points(x, *labels), []
     for first in range(0, p.test_samples, _PART):
         part = range(p.test_samples)[first : first + _PART]
         inputs = _inputs(lanes, "test", p.test_samples, part)
-        tests.append(points(inputs, *(kind[:, first : part.stop] for kind in test_labels)))
+        test.append(points(inputs, *(kind[:, first : part.stop] for kind in test_labels)))
     return Data(
         start=torch.zeros(len(lanes), p.width, p.samples, dtype=x.dtype, device=x.device) if on_gram else w,
         start_square=w.square().sum(dim=2) if on_gram else torch.zeros_like(w[:, :, 0]),
-        train=points(x, *labels),
-        test=tuple(tests),
+        train=train,
+        test=tuple(test),
         means=points(means, means[:, :, 0], means[:, :, 0]),
+        linear_test_accuracy=_linear_test_accuracy(train, test),
     )
 
 

@@ -67,16 +67,18 @@ class Data:
     x: Tensor  # l n d
     y: Tensor  # l n
     target: Tensor  # l d
-    turn: Tensor  # l m k: turns the k trained neurons into the network's own
-    start: Tensor  # l m d: the network's own first layer at step 0
+    turn: Tensor  # l m k: turns the k trained neurons into the network's own, k = min(m, d + 1)
+    start_a: Tensor  # l k: trained output weights at step 0
+    start_w: Tensor  # l k d: trained neurons at step 0
+    start: Tensor  # l m d: the network's own neurons at step 0
 
 
 def init(lanes: Lanes[Params]) -> State:
-    _, rows = _turned(lanes)
+    data = _data(lanes)
     never = torch.full((len(lanes),), torch.nan, dtype=torch.float64, device=lanes.device)
     return {
-        "a": rows[:, :, 0].clone(),  # l k
-        "w": rows[:, :, 1:].clone(),  # l k d
+        "a": data.start_a,
+        "w": data.start_w,
         "escape_step": never,
         "full_escape_step": never,
         "phase_two_step": never,
@@ -86,7 +88,7 @@ def init(lanes: Lanes[Params]) -> State:
 # Steps are short: without inference mode, a third of their time goes into what autograd might need.
 @torch.inference_mode()
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
-    data: Data = lanes.once("data", lambda: _data(lanes))
+    data = _data(lanes)
     s = {name: tensor.clone() for name, tensor in s.items()}
     for drawn in _cut(start, stop, _DRAWN):
         chosen = lanes.integers("sample", lanes.shape.samples, steps=drawn)  # l t
@@ -100,7 +102,7 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
 
 
 def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
-    data: Data = lanes.once("data", lambda: _data(lanes))
+    data = _data(lanes)
     a, w = _neurons(data, s)
     theta = _combined(s["a"], s["w"])
     missing = theta - data.target
@@ -170,32 +172,31 @@ def _note_events(lanes: Lanes[Params], data: Data, s: dict[str, Tensor], step: i
 
 
 def _data(lanes: Lanes[Params]) -> Data:
+    made: Data = lanes.once("data", lambda: _made(lanes))
+    return made
+
+
+def _made(lanes: Lanes[Params]) -> Data:
     p = lanes.shape
     x = lanes.normal("x", p.samples, p.dim)
     direction = lanes.normal("target", p.dim)
     target = direction * (lanes["target_norm"] / direction.norm(dim=1))[:, None]
-    turn, rows = _turned(lanes)
-    return Data(x=x, y=_combined(target, x.mT), target=target, turn=turn, start=turn @ rows[:, :, 1:])
-
-
-def _turned(lanes: Lanes[Params]) -> tuple[Tensor, Tensor]:
-    """The initial rows (a_i, w_i), (l m d+1), as a rotation (l m k) of k = min(m, d + 1) rows (l k d+1)."""
-    p = lanes.shape
     a = lanes.normal("a", p.width, 1) * p.width**-0.5
     w = lanes.normal("w", p.width, p.dim) * p.dim**-0.5
-    turn, rows = torch.linalg.qr(torch.cat([a, w], dim=2) * lanes.column("init_scale"))
-    return turn, rows
+    turn, rows = torch.linalg.qr(torch.cat([a, w], dim=2) * lanes.column("init_scale"))  # l m k, l k d+1
+    turn, start_a, start_w = turn.contiguous(), rows[:, :, 0].contiguous(), rows[:, :, 1:].contiguous()
+    return Data(x, _combined(target, x.mT), target, turn, start_a, start_w, start=torch.bmm(turn, start_w))
 
 
 def _neurons(data: Data, s: State) -> tuple[Tensor, Tensor]:
     """The network's own layers: a (l m) and w (l m d)."""
-    return _combined(s["a"], data.turn.mT), data.turn @ s["w"]
+    return _combined(s["a"], data.turn.mT), torch.bmm(data.turn, s["w"])
 
 
 def _combined(weights: Tensor, rows: Tensor) -> Tensor:
     """The rows (l k d), each times its weight (l k), summed; (l, d)."""
     # A row times a matrix: the batched product of a matrix and a column takes ten times as long.
-    return (weights[:, None] @ rows)[:, 0]
+    return torch.bmm(weights[:, None], rows)[:, 0]
 
 
 def _rows(x: Tensor, index: Tensor) -> Tensor:
