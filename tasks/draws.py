@@ -32,19 +32,21 @@ def bits(key: Tensor, first: int, count: int) -> Tensor:
     return _mixed(_mixed(z) ^ key[:, 1:])
 
 
-def uniform(key: Tensor, first: int, count: int) -> Tensor:
-    """Numbers in the open interval (0, 1), 53 bits each; float64, (l, count)."""
-    return (_shifted(bits(key, first, count), 11).double() + 0.5) * 2.0**-53
+def uniform(words: Tensor) -> Tensor:
+    """Numbers in the open interval (0, 1) from words of 64 random bits; float64."""
+    # 52 bits, as with 53 the half would be rounded away and the largest number be 1.
+    return (_shifted(words, 12).double() + 0.5) * 2.0**-52
 
 
 def filled(key: Tensor, first: int, count: int, dtype: torch.dtype, kind: str) -> Tensor:
     """`count` numbers per lane, uniform or normal, made slice by slice; (l, count)."""
     out = torch.empty(len(key), count, dtype=dtype, device=key.device)
+    below_one = 1 - torch.finfo(dtype).eps / 2
     width = max(1, _SLICE // max(1, len(key)))
     for begin in range(0, count, width):
         end = min(begin + width, count)
-        u = uniform(key, first + begin, end - begin)
-        out[:, begin:end] = torch.special.ndtri(u) if kind == "normal" else u
+        u = uniform(bits(key, first + begin, end - begin))
+        out[:, begin:end] = torch.special.ndtri(u) if kind == "normal" else u.clamp_(max=below_one)
     return out
 
 
