@@ -4,8 +4,9 @@ YAML 1.1 reads `1e-3` as a string, `no` as false and `017` in octal; tags can bu
 file grow without bound. So scalars follow YAML 1.2's core rules here, and tags, anchors and aliases are refused.
 """
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +19,12 @@ DEEPEST = 12
 
 _INT = re.compile(r"[-+]?[0-9]+(_[0-9]+)*")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_WORDS: dict[str, Any] = {
+_LOWER_WORDS: dict[str, Any] = {
     "": None, "~": None, "null": None, "true": True, "false": False,
-    ".inf": float("inf"), "-.inf": float("-inf"), ".nan": float("nan"),
+    ".inf": math.inf, "+.inf": math.inf, "-.inf": -math.inf, ".nan": math.nan,
 }  # fmt: skip
+_WORDS = {word: meaning for lower, meaning in _LOWER_WORDS.items() for word in (lower, lower.title(), lower.upper())}
+_WORDS[".NaN"] = math.nan
 
 Path = tuple[str | int, ...]
 
@@ -82,6 +85,11 @@ def read_value(text: str, source: str) -> Any:
     return _read(text, source, {})
 
 
+def text_from_value(value: Any) -> str:
+    """The value as YAML that reads back the same."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
 def kind_of(value: object) -> str:
     if isinstance(value, dict):
         return "a mapping"
@@ -94,10 +102,9 @@ def _read(text: str, source: str, places: dict[Path, str]) -> Any:
     if len(text) > LARGEST_BYTES:
         raise SpecError(source, [Problem("", f"{len(text):,} characters; a spec has at most {LARGEST_BYTES:,}")])
     try:
-        events = list(yaml.parse(text, Loader=yaml.SafeLoader))
+        events = _events_of_a_spec(yaml.parse(text, Loader=yaml.SafeLoader), source)
     except (yaml.YAMLError, RecursionError) as error:
         raise SpecError(source, [_syntax_problem(error)]) from None
-    _refuse_what_no_spec_needs(events, source)
     if sum(isinstance(event, yaml.DocumentStartEvent) for event in events) > 1:
         raise SpecError(source, [Problem("", "holds several documents; a file is one spec")])
     nodes = iter(
@@ -111,9 +118,14 @@ def _read(text: str, source: str, places: dict[Path, str]) -> Any:
     return value
 
 
-def _refuse_what_no_spec_needs(events: list[Any], source: str) -> None:
-    problems, depth = [], 0
-    for event in events:
+def _events_of_a_spec(parsed: Iterable[Any], source: str) -> list[Any]:
+    """The events; SpecError where some are of a kind that no spec needs.
+
+    They are parsed as they are looked at, and no further than too deep: PyYAML takes half a minute for 10,000 brackets.
+    """
+    events, problems, depth = [], [], 0
+    for event in parsed:
+        events.append(event)
         line = f"line {event.start_mark.line + 1}"
         if isinstance(event, yaml.AliasEvent):
             problems.append(Problem(f"*{event.anchor}", "aliases are not read; write the value out", line))
@@ -129,6 +141,7 @@ def _refuse_what_no_spec_needs(events: list[Any], source: str) -> None:
             break
     if problems:
         raise SpecError(source, problems[:20])
+    return events
 
 
 def _value(event: Any, nodes: Iterator[Any], path: Path, places: dict[Path, str], twice: list[Problem]) -> Any:
@@ -155,13 +168,29 @@ def _value(event: Any, nodes: Iterator[Any], path: Path, places: dict[Path, str]
 
 
 def _scalar(text: str) -> Any:
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
+    if text in _WORDS:
+        return _WORDS[text]
     if _INT.fullmatch(text) and len(text) < 300:
         return int(text)
     if _FLOAT.fullmatch(text):
         return float(text.replace("_", ""))
     return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """PyYAML's, but with quotes around every word that would be read as something else here, and without anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _quoted_where_needed(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    plain = text.isprintable() and isinstance(_scalar(text), str)
+    style = None if plain else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _quoted_where_needed)
 
 
 def _syntax_problem(error: Exception) -> Problem:

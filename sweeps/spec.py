@@ -7,9 +7,9 @@ This module knows the form of a spec alone, nothing of tasks, so that a store ca
 import re
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from sweeps.document import read_document, text_from_value
 from tasks.parameters import Value
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
@@ -130,7 +130,7 @@ class Spec(Section):
         values = self.model_dump(mode="json", exclude_none=True)
         values["metric"] = list(values["metric"])
         values["exclude"] = list(values["exclude"])
-        return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
+        return text_from_value(values)
 
     @property
     def seed_range(self) -> range:
@@ -139,8 +139,6 @@ class Spec(Section):
 
 def spec_from_stored(text: str) -> Spec:
     """A spec as `to_yaml` wrote it. It was checked when it was stored."""
-    from sweeps.document import read_document
-
     values: dict[str, Any] = read_document(text, "stored spec").values
     values["metric"] = tuple(values.get("metric") or ())
     values["exclude"] = tuple(values.get("exclude") or ())
