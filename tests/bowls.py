@@ -1,0 +1,67 @@
+"""Sweeps of the `bowl` task, from spec to store, in this process."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import torch
+
+from sweeps.check import checked_spec
+from sweeps.document import Document
+from sweeps.inline import run_inline
+from sweeps.launch import Launch, Machine, prepare
+from sweeps.spec import Spec
+from sweeps.store import Store, SweepFiles
+from tasks.registry import find_task
+
+CPU = torch.device("cpu")
+BOWL = find_task("bowl")
+MACHINE = Machine(workers=1, memory_bytes=1 << 30, device=CPU)
+# Columns of `runs` that may differ between two ways of running the same sweep.
+CIRCUMSTANCES = ["pack_id", "pack_lanes", "attempt", "train_seconds", "started_at", "finished_at", "host", "device"]
+
+
+def bowl_values(**changes: Any) -> dict[str, Any]:
+    """A small good spec as plain values, with some keys changed."""
+    values: dict[str, Any] = {
+        "name": "bowls",
+        "task": "bowl",
+        "metric": {"name": "loss", "goal": "minimize"},
+        "parameters": {"x": {"values": [0.0, 1.0, 2.0]}},
+        "seeds": 2,
+        # Sizes are else found by trying them, which takes a moment.
+        "resources": {"pack": 4},
+    }
+    return copy.deepcopy({**values, **changes})
+
+
+def bowl_spec(**changes: Any) -> Spec:
+    spec, _ = checked_spec(Document("bowls.yaml", bowl_values(**changes)))
+    return spec
+
+
+def prepared(store: Store, retry: bool = False, machine: Machine = MACHINE, **changes: Any) -> Launch:
+    spec = bowl_spec(**changes)
+    launch = prepare(spec, find_task(spec.task), store, lambda text: None, retry)
+    launch.equip(machine)
+    return launch
+
+
+def run(store: Store, show: Callable[[Launch], None] | None = None, retry: bool = False, **changes: Any) -> Launch:
+    """Run a sweep to its end; `show` is called whenever a worker has reported."""
+    launch = prepared(store, retry, **changes)
+    run_inline(launch.feed, launch.files, CPU, lambda: show(launch) if show else None)
+    launch.finish()
+    return launch
+
+
+def runs_of(files: SweepFiles) -> pd.DataFrame:
+    """`runs` without what may differ from one way of running to another."""
+    table: pd.DataFrame = files.read("runs").to_pandas()
+    return table.drop(columns=CIRCUMSTANCES).sort_values("run_id", ignore_index=True)
+
+
+def curves_of(files: SweepFiles) -> pd.DataFrame:
+    table: pd.DataFrame = files.read("curves").to_pandas()
+    return table.drop(columns="pack_id").sort_values(["run_id", "step"], ignore_index=True)

@@ -1,0 +1,25 @@
+"""What all tests share: a package of tiny tasks that is installed while they run, and one thread for torch."""
+
+import os
+import sys
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+
+from sweeps.store import Store
+
+# Its entry points are found through sys.path, here and in the processes that tests start.
+INSTALLED = str(Path(__file__).parent / "installed")
+sys.path.append(INSTALLED)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), INSTALLED]))
+
+torch.set_num_threads(1)
+hypothesis.settings.register_profile("mislabel", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("mislabel")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path / "store"))

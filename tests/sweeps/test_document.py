@@ -1,0 +1,256 @@
+import contextlib
+import math
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweeps.check import read_spec
+from sweeps.document import DEEPEST, LARGEST_BYTES, Document, read_document, read_value, text_from_value
+from sweeps.errors import SpecError
+
+scalars = st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.floats(allow_nan=False) | st.text(max_size=20)
+json_like = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        read_document(text, "a.yaml")
+    assert caught.value.source == "a.yaml"
+    return [str(problem) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("1E3", 1000.0),
+        ("-2.5e+4", -25000.0),
+        (".5", 0.5),
+        ("5.", 5.0),
+        ("1_000", 1000),
+        ("1_000.5", 1000.5),
+        ("+7", 7),
+        ("017", 17),
+        (".inf", math.inf),
+        ("+.inf", math.inf),
+        ("-.INF", -math.inf),
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("~", None),
+        ("", None),
+    ],
+)
+def test_numbers_and_words_are_read_as_a_researcher_means_them(text: str, value: object) -> None:
+    read = read_value(text, "test")
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no",
+        "yes",
+        "on",
+        "off",
+        "No",
+        "y",
+        "0x1F",
+        "0o17",
+        "1:30",
+        "2024-01-01",
+        "1e",
+        "e5",
+        ".",
+        "1__0",
+        "_1",
+        "nULL",
+        "tRUE",
+    ],
+)
+def test_words_that_yaml_1_1_would_turn_into_something_else_stay_words(text: str) -> None:
+    assert read_value(text, "test") == text
+
+
+def test_not_a_number_is_read_as_such() -> None:
+    assert math.isnan(read_value(".nan", "test"))
+    assert math.isnan(read_value(".NaN", "test"))
+
+
+def test_quotes_keep_a_number_a_word() -> None:
+    assert read_value("'1e-3'", "test") == "1e-3"
+    assert read_value('"true"', "test") == "true"
+
+
+@given(json_like)
+def test_what_is_written_reads_back_the_same(value: Any) -> None:
+    assert read_value(text_from_value(value), "test") == value
+
+
+@given(st.text(max_size=30))
+def test_any_word_reads_back_as_that_word(text: str) -> None:
+    assert read_value(text_from_value({"key": [text]}), "test") == {"key": [text]}
+
+
+def looks_like_yaml_1_2(text: str) -> bool:
+    """What YAML 1.1 calls a word and YAML 1.2 calls a number: safe_dump does not know to quote it."""
+    return bool(re.fullmatch(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|[-+]?\.[0-9_]+([eE][-+]?[0-9]+)?", text))
+
+
+@given(json_like.filter(lambda value: not any(map(looks_like_yaml_1_2, re.findall(r"[^\s,\[\]{}:'\"]+", str(value))))))
+def test_what_pyyaml_dumps_reads_back_the_same(value: Any) -> None:
+    assert read_value(yaml.safe_dump(value, allow_unicode=True), "test") == value
+
+
+def test_every_part_knows_its_line() -> None:
+    document = read_document("name: a\nparameters:\n  width:\n    values:\n    - 1\n    - 2\n", "a.yaml")
+    assert str(document.problem(("name",), "x")) == "line 1, name: x"
+    assert str(document.problem(("parameters", "width"), "x")) == "line 3, parameters.width: x"
+    assert str(document.problem(("parameters", "width", "values", 1), "x")) == "line 6, parameters.width.values[1]: x"
+
+
+def test_a_missing_part_is_placed_where_it_should_stand() -> None:
+    document = read_document("name: a\nbudget:\n  wall: 1h\n", "a.yaml")
+    assert str(document.problem(("budget", "cells"), "is missing")) == "line 2, budget.cells: is missing"
+
+
+def test_a_key_that_stands_twice_is_refused_with_both_lines() -> None:
+    assert problems("name: a\nseeds: 1\nname: b\nparameters: {x: 1, x: 2}\n") == [
+        "line 3, name: stands twice, first on line 1",
+        "line 4, parameters.x: stands twice, first on line 4",
+    ]
+
+
+@pytest.mark.parametrize("tag", ["!!python/object/apply:os.system", "!!int", "!own"])
+def test_tags_are_refused(tag: str) -> None:
+    (problem,) = problems(f"name: a\nseeds: {tag} [echo]\n")
+    assert problem.startswith("line 2, ")
+    assert problem.endswith("tags are not read; write a plain value")
+
+
+def test_anchors_and_aliases_are_refused() -> None:
+    assert problems("a: &one [1]\nb: *one\n") == [
+        "line 1, &one: anchors are not read; write the value out",
+        "line 2, *one: aliases are not read; write the value out",
+    ]
+
+
+def test_an_alias_bomb_is_refused_at_once() -> None:
+    bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+        f"{b}: &{b} [{','.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    began = time.perf_counter()
+    assert any("aliases" in problem for problem in problems(bomb))
+    assert time.perf_counter() - began < 1
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
+def test_deep_nesting_is_refused_at_once(opening: str) -> None:
+    began = time.perf_counter()
+    (problem,) = problems(opening * (LARGEST_BYTES // 10))
+    assert f"nested more than {DEEPEST} levels deep" in problem
+    assert time.perf_counter() - began < 2
+
+
+def test_several_documents_are_refused() -> None:
+    assert problems("name: a\n---\nname: b\n") == ["holds several documents; a file is one spec"]
+
+
+@pytest.mark.parametrize(("text", "kind"), [("[1, 2]", "a list"), ("word", "the value 'word'"), ("3", "the value 3")])
+def test_a_document_that_is_no_mapping_is_refused(text: str, kind: str) -> None:
+    assert problems(text) == [f"a spec is a mapping of keys such as name and task, not {kind}"]
+
+
+def test_an_empty_document_is_an_empty_mapping() -> None:
+    assert read_document("", "a.yaml").values == {}
+    assert read_document("# nothing yet\n", "a.yaml").values == {}
+
+
+def test_a_key_that_is_no_word_is_refused() -> None:
+    assert problems("name: a\n? [1, 2]\n: b\n") == ["line 2: a key must be a word"]
+
+
+@pytest.mark.parametrize("text", ["a: [1, 2", "a: b: c", "a:\n\t- b", "'unclosed", "\x00", "a: \x07"])
+def test_broken_yaml_is_one_problem_in_one_line(text: str) -> None:
+    (problem,) = problems(text)
+    assert "not valid YAML: " in problem
+    assert "\n" not in problem
+
+
+def test_broken_yaml_is_named_with_line_and_column() -> None:
+    (problem,) = problems("name: a\nseeds: [1, 2\ntask: b\n")
+    assert problem.startswith("line 3, column 5: not valid YAML: ")
+
+
+@given(st.text(max_size=200))
+def test_no_text_gives_anything_but_values_or_a_spec_error(text: str) -> None:
+    with contextlib.suppress(SpecError):
+        assert isinstance(read_document(text, "a.yaml").values, dict)
+
+
+def test_a_huge_file_is_refused_without_reading_it(tmp_path: Path) -> None:
+    path = tmp_path / "huge.yaml"
+    with path.open("wb") as file:
+        file.truncate(100 << 20)
+    began = time.perf_counter()
+    with pytest.raises(SpecError, match=r"104,857,600 bytes; a spec has at most 1,000,000"):
+        read_spec(str(path))
+    assert time.perf_counter() - began < 0.5
+
+
+def test_a_long_text_is_refused() -> None:
+    assert problems("#" * (LARGEST_BYTES + 1)) == ["1,000,001 characters; a spec has at most 1,000,000"]
+
+
+# --set
+
+
+def test_an_assignment_replaces_a_value_and_is_its_place() -> None:
+    document = read_document("name: a\nparameters:\n  width: 1\n", "a.yaml")
+    document.set("parameters.width=1e3")
+    assert document.values["parameters"] == {"width": 1000.0}
+    assert str(document.problem(("parameters", "width"), "x")) == "--set parameters.width=1e3, parameters.width: x"
+    assert str(document.problem(("name",), "x")) == "line 1, name: x"
+
+
+def test_an_assignment_makes_the_parts_that_are_missing() -> None:
+    document = Document("a.yaml", {"seeds": 5})
+    document.set("parameters.width={min: 1, max: 2}")
+    document.set("seeds.count=3")
+    document.set("exclude=[a == 1, b >= 2]")
+    assert document.values == {
+        "seeds": {"count": 3},
+        "parameters": {"width": {"min": 1, "max": 2}},
+        "exclude": ["a == 1", "b >= 2"],
+    }
+
+
+def test_parts_of_an_assigned_value_have_the_place_of_the_assignment() -> None:
+    document = read_document("parameters:\n  width:\n    values: [1, 2]\n", "a.yaml")
+    document.set("parameters.width={values: [1, x]}")
+    assert (
+        str(document.problem(("parameters", "width", "values", 1), "y"))
+        == "--set parameters.width={values: [1, x]}, parameters.width.values[1]: y"
+    )
+
+
+@pytest.mark.parametrize("assignment", ["seeds", "=5", ".width=5", "parameters..width=5", ""])
+def test_an_assignment_without_key_or_value_is_refused(assignment: str) -> None:
+    with pytest.raises(SpecError, match="is not of the form key=value, such as seeds=5"):
+        Document("a.yaml", {}).set(assignment)
+
+
+def test_an_assignment_of_broken_yaml_names_the_assignment() -> None:
+    with pytest.raises(SpecError, match=r"--set exclude=\[1\n  line 1, column 3: not valid YAML"):
+        Document("a.yaml", {}).set("exclude=[1")
