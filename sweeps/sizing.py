@@ -8,7 +8,7 @@ measured is kept with the sweep, so that a continued sweep is cut into the same 
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -105,7 +105,9 @@ class Sizing:
         fitting = int(_MEMORY_SHARE * self.memory_bytes / max(1, speed.lane_bytes))
         run_seconds = speed.run_seconds(speed.best_size, settings.steps, len(measured_steps(settings)))
         timely = max(16, int(_LONGEST_PACK_SECONDS / max(run_seconds, 1e-9)))
-        best = shared if speed.more_may_pay else speed.best_size
+        best = speed.best_size
+        if speed.more_may_pay and best == max(speed.run_step_seconds) and shared < 2 * best:
+            best = shared  # rather one somewhat larger pack than a small rest
         return max(1, min(best, fitting, timely, shared, most))
 
     def _key(self, values: Mapping[str, Value]) -> str:
@@ -134,9 +136,7 @@ def measure_speed(
         if size > most:
             return Speed(seconds, measure_seconds, lane_bytes, more_may_pay=True)
         pack = Pack(task, Lanes([settings] * size, range(size), device))
-        spent = [_timed(pack, steps) for steps in _stretches(pack, settings.steps)]
-        steps, last = spent[-1]
-        seconds[size] = last / (steps * size)
+        seconds[size] = _step_seconds(pack, settings.steps) / size
         measured = time.perf_counter()
         with torch.no_grad():
             task.measure(pack.lanes, pack.state)
@@ -152,25 +152,25 @@ def _no_longer_pays(seconds: Mapping[int, float]) -> bool:
     return last > 0.95 * before
 
 
-def _stretches(pack: Pack[Any], steps: int) -> Iterator[int]:
-    """Growing numbers of steps: the caller times each, and the last one takes long enough to be believed."""
+def _step_seconds(pack: Pack[Any], steps: int) -> float:
+    """Seconds per step of the pack, over a stretch that takes long enough to be believed."""
     block = pack.task.block
+    _timed(pack, block)  # makes the data that steps share, and warms caches
     stretch = block
     while True:
-        began = time.perf_counter()
-        yield min(stretch, max(block, steps))
-        if time.perf_counter() - began > _ENOUGH_SECONDS or stretch >= steps:
-            return
+        seconds = _timed(pack, stretch)
+        if seconds > _ENOUGH_SECONDS or stretch >= max(steps, 4 * block):
+            return seconds / stretch
         stretch *= 4
 
 
-def _timed(pack: Pack[Any], steps: int) -> tuple[int, float]:
+def _timed(pack: Pack[Any], steps: int) -> float:
     began = time.perf_counter()
     with torch.no_grad():
         pack.task.advance(pack.lanes, pack.state, 0, steps)
     if pack.lanes.device.type == "cuda":
         torch.cuda.synchronize(pack.lanes.device)
-    return steps, time.perf_counter() - began
+    return time.perf_counter() - began
 
 
 def _lane_bytes(task: Task[Any], settings: Any, device: torch.device) -> int:

@@ -1,0 +1,28 @@
+"""`make bench`: figures that must hold, each a ratio of two times measured in one run or a time that users feel."""
+
+import json
+import sys
+from pathlib import Path
+
+from tests.benchmarks import spine
+from tests.benchmarks.figure import Figure
+
+
+def main() -> int:
+    wanted = set(sys.argv[1:])
+    figures: list[Figure] = []
+    for measure in spine.MEASURES:
+        if wanted and measure.__name__ not in wanted:
+            continue
+        print(f"… {measure.__name__.replace('_', ' ')}", file=sys.stderr, flush=True)
+        for figure in measure():
+            figures.append(figure)
+            print(figure, flush=True)
+    Path("results").mkdir(exist_ok=True)
+    Path("results/bench.json").write_text(json.dumps([vars(figure) for figure in figures], indent=1))
+    missed = [figure for figure in figures if not figure.met]
+    print(f"{len(figures) - len(missed)} of {len(figures)} bounds met", file=sys.stderr)
+    return 1 if missed else 0
+
+
+sys.exit(main())
