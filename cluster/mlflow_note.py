@@ -1,28 +1,32 @@
 """What stands on a sweep's own page in MLflow: facts as tags, progress as metrics, and a description in Markdown."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from cluster.mlflow_runs import WITHOUT_RESULT, Point, Results, counted, digest_of, shown
+from cluster.mlflow_layout import address, layout
+from cluster.mlflow_runs import WITHOUT_RESULT, Point, Results, counted, digest_of, shown, with_interval
 from sweeps.spec import Axis, Objective
 
 _BEST_CELLS = 10
-# MLflow cuts tags at 8000 characters.
-_LONGEST = 7900
+_LISTED = 20
+# MLflow refuses longer tags of experiments.
+_LONGEST = 5000
 
 
 class SweepPage:
     """The page of a sweep, in plain values."""
 
-    def __init__(self, results: Results, pages: Mapping[str, str], final: bool) -> None:
-        """`pages` are addresses of the nested runs' own pages."""
+    def __init__(self, results: Results, experiment: str, pages: Mapping[str, str], final: bool) -> None:
+        """`experiment` and `pages` are MLflow's ids of the experiment and, by key, of the nested runs."""
         self.status = _status(results) if final else "RUNNING"
-        self.tags = {**_facts(results), **_provenance(results), "mlflow.note.content": note(results, pages)}
+        self.note = _note(results, experiment, pages)
+        self.layout = layout(results)
+        self.tags = {**_facts(results), **_provenance(results), "mlflow.note.content": self.note}
         self.points = list(_progress(results))
-        self.digest = digest_of([self.status, results.spec_text, self.tags, self.points])
+        self.digest = digest_of([self.status, results.spec_text, self.layout, self.tags, self.points])
 
 
 def _status(results: Results) -> str:
@@ -32,6 +36,7 @@ def _status(results: Results) -> str:
 def _facts(results: Results) -> dict[str, str]:
     spec = results.spec
     return {
+        "mlflow.source.name": "mislabel",
         "mislabel.task": spec.task,
         "mislabel.method": spec.method.name,
         "mislabel.metric": ", ".join(f"{objective.goal} {objective.name}" for objective in spec.metric),
@@ -46,11 +51,7 @@ def _provenance(results: Results) -> dict[str, str]:
     """The last launch, flat: launch.git.commit and the like; what MLflow has a column for also under MLflow's name."""
     launches = results.files.launches()
     launch = dict(_flat("launch", launches[-1])) if launches else {}
-    known = {
-        "mlflow.user": "launch.user",
-        "mlflow.source.git.commit": "launch.git.commit",
-        "mlflow.source.name": "launch.command",
-    }
+    known = {"mlflow.user": "launch.user", "mlflow.source.git.commit": "launch.git.commit"}
     return {**launch, **{tag: launch[name] for tag, name in known.items() if name in launch}}
 
 
@@ -76,38 +77,36 @@ def _progress(results: Results) -> Iterator[Point]:
 
 
 def best_cells(results: Results, objective: Objective) -> pd.DataFrame:
-    """Mean, half of the 95 % interval, and runs of each cell that has a result, best first."""
-    from scipy import stats
-
+    """Mean, standard deviation and runs of each cell that has a result, best first."""
     if objective.name not in results.metrics:
-        return pd.DataFrame(columns=["mean", "half", "count"])
+        return pd.DataFrame(columns=["mean", "std", "count"])
     cells = results.runs.groupby("cell_id")[objective.name].agg(["mean", "std", "count"])
-    cells = cells[cells["count"] > 0].sort_values("mean", ascending=objective.goal == "minimize", kind="stable")
-    cells["half"] = stats.t.ppf(0.975, (cells["count"] - 1).clip(lower=1)) * cells["std"] / cells["count"] ** 0.5
-    return cells[["mean", "half", "count"]]
+    return cells[cells["count"] > 0].sort_values("mean", ascending=objective.goal == "minimize", kind="stable")
 
 
-def note(results: Results, pages: Mapping[str, str]) -> str:
-    """`pages` are addresses of the cells' own pages."""
-    parts = [_heading(results), _varied(results)]
+def _note(results: Results, experiment: str, pages: Mapping[str, str]) -> str:
+    """The most important first: MLflow shows a few lines until asked for more."""
+    parts = [_heading(results, experiment)]
     if results.spec.metric:
-        parts.append(_best(results, results.spec.metric[0], pages))
-    parts.append(_files(results))
-    return _shortened("\n\n".join(part for part in parts if part))
+        parts.append(_best(results, results.spec.metric[0], experiment, pages))
+    parts += [_varied(results), _files(results)]
+    text = "\n\n".join(part for part in parts if part)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _heading(results: Results) -> str:
+def _heading(results: Results, experiment: str) -> str:
     spec = results.spec
     ended = counted(results.runs["status"]) if len(results) else "none yet"
-    return (
-        f"**{spec.task}**, {spec.method.name} search: {results.cells} cells × {spec.seeds.count} seeds. Runs: {ended}."
-    )
+    text = f"**{spec.task}**, {spec.method.name}: {results.cells} cells × {spec.seeds.count} seeds. Runs: {ended}."
+    if spec.track.per == "none":
+        return text
+    return f"{text} [Table of {spec.track.per}s]({address(experiment)}), [charts]({address(experiment, charts=True)})."
 
 
 def _varied(results: Results) -> str:
     axes = results.spec.axes()
     lines = [
-        f"| {name} | {_range(axes[name]) if name in axes else _values(results.runs[name])} |"
+        f"| {name} | {_range(axes[name]) if name in axes else _listed(sorted(results.runs[name].dropna().unique()))} |"
         for name in results.varying
     ]
     fixed = ", ".join(
@@ -120,18 +119,18 @@ def _varied(results: Results) -> str:
 def _range(axis: Axis) -> str:
     when = f" when `{axis.when}`" if axis.when else ""
     if axis.values is not None:
-        return ", ".join(map(shown, axis.values)) + when
+        return _listed(axis.values) + when
     assert axis.min is not None
     assert axis.max is not None
     points = f", {axis.points} points" if axis.points else ""
     return f"{axis.min:g} … {axis.max:g} ({axis.scale}{points}){when}"
 
 
-def _values(column: "pd.Series[float]") -> str:
-    return ", ".join(shown(value) for value in sorted(column.dropna().unique()))
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(map(shown, values[:_LISTED])) + (f", … ({len(values)} values)" if len(values) > _LISTED else "")
 
 
-def _best(results: Results, objective: Objective, pages: Mapping[str, str]) -> str:
+def _best(results: Results, objective: Objective, experiment: str, pages: Mapping[str, str]) -> str:
     cells = best_cells(results, objective).head(_BEST_CELLS)
     if cells.empty:
         return ""
@@ -140,9 +139,9 @@ def _best(results: Results, objective: Objective, pages: Mapping[str, str]) -> s
     means = results.runs.groupby("cell_id")[[other.name for other in others]].mean()
     head = [*results.varying, f"{objective.name}, mean ± 95 % interval", *(other.name for other in others), "seeds"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    for key, (mean, half, count) in zip(cells.index.astype(str), cells.to_numpy(), strict=True):
-        value = f"{mean:.4g} ± {half:.2g}" if count > 1 else f"{mean:.4g}"
-        linked = f"[{value}]({pages[key]})" if key in pages else value
+    for key, (mean, std, count) in zip(cells.index.astype(str), cells.to_numpy(), strict=True):
+        value = with_interval(mean, std, int(count))
+        linked = f"[{value}](#/experiments/{experiment}/runs/{pages[key]})" if key in pages else value
         varied = [shown(settings.loc[key, name], digits=4) for name in results.varying]
         rest = [f"{means[other.name][key]:.4g}" for other in others]
         lines.append(f"| {' | '.join([*varied, linked, *rest, str(int(count))])} |")
@@ -157,7 +156,3 @@ def _files(results: Results) -> str:
         f"```python\nimport analysis\nsweep = analysis.load({store!r}, {files.name!r})\n"
         "sweep.runs, sweep.curves  # pandas\n```"
     )
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -1,13 +1,12 @@
 """A sweep's pages in MLflow, and how they are brought up to date with as few requests as can be."""
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cluster.mlflow_layout import TAG
 from cluster.mlflow_note import SweepPage
-from cluster.mlflow_runs import NestedRun, Point, Results
+from cluster.mlflow_runs import NestedRun, Point, Results, digest_of
 from sweeps.errors import MislabelError
 from sweeps.store import SweepFiles
 
@@ -25,10 +24,14 @@ class Pages:
 
     def __init__(self, client: Any, files: SweepFiles, uri: str) -> None:
         self._client = client
-        self._record = _record(files)
+        launches = files.launches()
+        # Tells this sweep from one of the same name in another store, wherever the store is moved to.
+        self._record = digest_of([files.name, *launches[:1]])
+        self._user = str(launches[-1].get("user", "unknown")) if launches else "unknown"
         self._experiment = _experiment(client, files.name, uri)
         self._parent = ""
         self._parent_digest = ""
+        self._spec_text = ""
         self._nested: dict[str, tuple[str, str]] = {}
         """By key: the nested run's id in MLflow, and its digest."""
         self._find()
@@ -68,18 +71,16 @@ class Pages:
     def update(self, results: Results, final: bool, progress: Progress | None, cancelled: Callable[[], bool]) -> int:
         """Write what is new or has changed; returns how many nested runs that were."""
         if not self._parent:
-            tags = {"mislabel.kind": "sweep", "mislabel.record": self._record}
-            self._parent = self._created(results.spec.name, results.started, tags)
+            self._parent = self._created("sweep", results.spec.name, results.started, {})
+            # Only what no later spec of the same sweep can change: MLflow refuses another value.
+            self._log(self._parent, [], {"task": results.spec.task, "method": results.spec.method.name}, {})
         shown = {} if results.spec.track.per == "none" else results.digests
         ready = shown if final else results.complete()
-        changed = [
-            key for key, digest in shown.items() if key in ready and self._nested.get(key, ("", ""))[1] != digest
-        ]
-        for key in [
-            *(key for key in self._nested if key not in shown),
-            *(key for key in changed if key in self._nested),
-        ]:
-            self._client.delete_run(self._nested.pop(key)[0])
+        there = {key: digest for key, (_, digest) in self._nested.items()}
+        changed = [key for key, digest in shown.items() if key in ready and there.get(key) != digest]
+        for key in there:
+            if key not in shown or key in changed:
+                self._client.delete_run(self._nested.pop(key)[0])
         for i, nested in enumerate(results.nested_runs(changed)):
             if cancelled():
                 raise MislabelError("the time for it is over")
@@ -90,15 +91,15 @@ class Pages:
         return len(changed)
 
     def _write(self, nested: NestedRun, digest: str) -> str:
-        kind = "run" if "mislabel.run" in nested.tags else "cell"
-        owner = {"mlflow.parentRunId": self._parent, "mislabel.kind": kind, "mislabel.record": self._record}
-        run_id = self._created(nested.name, nested.started, {**owner, **nested.tags})
+        tags = {"mlflow.parentRunId": self._parent, **nested.tags}
+        run_id = self._created(nested.kind, nested.name, nested.started, tags)
         self._client.set_terminated(run_id, nested.status, nested.ended)
         self._log(run_id, nested.points, nested.params, {"mislabel.digest": digest})
         return run_id
 
-    def _created(self, name: str, started: int, tags: Mapping[str, str]) -> str:
-        run = self._client.create_run(self._experiment, start_time=started, tags=dict(tags), run_name=name)
+    def _created(self, kind: str, name: str, started: int, tags: Mapping[str, str]) -> str:
+        tags = {"mislabel.kind": kind, "mislabel.record": self._record, "mlflow.user": self._user, **tags}
+        run = self._client.create_run(self._experiment, start_time=started, tags=tags, run_name=name)
         return str(run.info.run_id)
 
     def _log(self, run_id: str, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
@@ -116,15 +117,19 @@ class Pages:
             self._client.log_batch(run_id, tags=labels[i : i + _WORDS_AT_ONCE])
 
     def _write_parent(self, results: Results, final: bool) -> None:
-        pages = {key: f"#/experiments/{self._experiment}/runs/{run_id}" for key, (run_id, _) in self._nested.items()}
-        page = SweepPage(results, pages, final)
+        page = SweepPage(results, self._experiment, {key: run_id for key, (run_id, _) in self._nested.items()}, final)
         if page.digest == self._parent_digest:
             return
         if final:
             self._client.set_terminated(self._parent, page.status, results.ended)
         else:
             self._client.update_run(self._parent, status="RUNNING")
-        self._client.log_text(self._parent, results.spec_text, "spec.yaml")
+        self._client.set_experiment_tag(self._experiment, "mlflow.note.content", page.note)
+        if results.spec.track.per != "none":
+            self._client.set_experiment_tag(self._experiment, TAG, page.layout)
+        if results.spec_text != self._spec_text:
+            self._client.log_text(self._parent, results.spec_text, "spec.yaml")
+            self._spec_text = results.spec_text
         self._log(self._parent, page.points, {}, {**page.tags, "mislabel.digest": page.digest})
         self._parent_digest = page.digest
 
@@ -140,9 +145,3 @@ def _experiment(client: Any, name: str, uri: str) -> str:
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
     return str(found.experiment_id)
-
-
-def _record(files: SweepFiles) -> str:
-    """Tells this sweep from one of the same name in another store, wherever the store is moved to: its first launch."""
-    first = files.launches()[:1]
-    return hashlib.blake2b(json.dumps([files.name, *first]).encode(), digest_size=10).hexdigest()

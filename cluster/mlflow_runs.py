@@ -9,8 +9,8 @@ import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -41,6 +41,7 @@ class Point:
 
 @dataclass(frozen=True)
 class NestedRun:
+    kind: Literal["cell", "run"]
     key: str
     """Id of the cell, or of the run."""
     name: str
@@ -67,7 +68,8 @@ class Results:
         measured = files.read("curves", where=pc.scalar(False)).column_names
         self.metrics = [name for name in table.column_names if name in measured and name not in RESERVED]
         self.parameters = [name for name in table.column_names if name not in RESERVED and name not in measured]
-        self.runs = _frame(table, self.metrics) if table.num_rows else pd.DataFrame(columns=sorted(RESERVED))
+        runs = _frame(table, self.metrics) if table.num_rows else pd.DataFrame(columns=sorted(RESERVED))
+        self.runs = runs.sort_values("started_at", kind="stable")
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -97,7 +99,7 @@ class Results:
         """What each nested run is made from, in short: equal digests, equal nested runs."""
         form = [_FORM, self.spec.track.points, *self.varying]
         marks = self.runs["run_id"] + ":" + self.runs["status"] + ":" + self.runs["attempt"].astype(str)
-        return {key: digest_of([*form, *sorted(own)]) for key, own in marks.groupby(self.runs[self.by])}
+        return {key: digest_of([*form, *sorted(own)]) for key, own in marks.groupby(self.runs[self.by], sort=False)}
 
     def complete(self) -> set[str]:
         """Keys of nested runs whose seeds have all ended."""
@@ -121,14 +123,13 @@ class Results:
     def _curves(self, keys: Sequence[str], runs: pd.DataFrame) -> pd.DataFrame:
         """Means over seeds, indexed by key and step."""
         where = pc.field(self.by).cast(pa.string()).isin(list(keys))
-        columns = [*dict.fromkeys((self.by, "run_id", "step")), *self.metrics]
+        columns = [self.by, "step", *self.metrics]
         curves = _frame(self.files.read("curves", columns, where), self.metrics)
+        short = runs[runs["step"] < runs.groupby(self.by)["step"].transform("max")]
         steps = curves[[self.by, "step"]].drop_duplicates()
-        carried = runs[[*dict.fromkeys((self.by, "run_id", "step")), *self.metrics]].merge(
-            steps, on=self.by, suffixes=("_ended", "")
-        )
+        carried = short[columns].merge(steps, on=self.by, suffixes=("_ended", ""))
         carried = carried[carried["step"] > carried["step_ended"]]
-        whole = pd.concat([curves, carried[curves.columns]]) if len(carried) else curves
+        whole = pd.concat([curves, carried[columns]]) if len(carried) else curves
         return whole.groupby([self.by, "step"])[self.metrics].mean()
 
     def _nested_run(self, key: str, runs: pd.DataFrame, curve: pd.DataFrame | None) -> NestedRun:
@@ -141,10 +142,12 @@ class Results:
             tags["mislabel.run"] = key
         else:
             tags["mislabel.seeds"] = str(len(runs))
+            tags["mlflow.note.content"] = self._note(runs)
         failed = runs[runs["status"].isin(WITHOUT_RESULT)]
         if len(failed):
             tags["mislabel.error"] = str(failed["error"].iloc[0])
         return NestedRun(
+            kind="cell" if self.by == "cell_id" else "run",
             key=key,
             name=self.name(first),
             status="FAILED" if len(failed) else "FINISHED",
@@ -161,29 +164,63 @@ class Results:
         parts = [f"{name}={shown(run[name], digits=4)}" for name in names if not pd.isna(run[name])]
         return " ".join(parts)[:_LONGEST_NAME] or f"cell {run['cell_id'][:8]}"
 
+    def _note(self, runs: pd.DataFrame) -> str:
+        """The cell's means in Markdown."""
+        first = [objective.name for objective in self.spec.metric if objective.name in self.metrics]
+        lines = []
+        for name in dict.fromkeys([*first, *self.metrics]):
+            final = runs[name].dropna()
+            if len(final):
+                lines.append(f"| {name} | {with_interval(final.mean(), final.std(), len(final))} |")
+        return "\n".join([f"| {len(runs)} seeds | mean ± 95 % interval |", "|---|---|", *lines])
+
     def _points(self, runs: pd.DataFrame, curve: pd.DataFrame | None, started: int, ended: int) -> Iterator[Point]:
         last = int(runs["step"].max())
         for name in self.metrics:
             if curve is not None:
-                held = curve[name].dropna()
-                held = held[held.index.get_level_values("step") < last]
-                steps = held.index.get_level_values("step").to_numpy()
-                for i in thinned(len(held), self.spec.track.points - 1):
-                    when = started + int((ended - started) * steps[i] / last)
-                    yield Point(name, float(held.iloc[i]), when, int(steps[i]))
+                for step, value in _thinned(curve[name].dropna(), last, self.spec.track.points):
+                    yield Point(name, rounded(value), started + int((ended - started) * step / last), step)
             final = runs[name].dropna()
             if len(final):
-                yield Point(name, float(final.mean()), ended, last)
+                yield Point(name, rounded(final.mean()), ended, last)
             if len(final) > 1 and f"{name}_std" not in self.metrics:
-                yield Point(f"{name}_std", float(final.std()), ended, last)
-        yield Point("train_seconds", float(runs["train_seconds"].mean()), ended, last)
+                yield Point(f"{name}_std", rounded(final.std()), ended, last)
+        yield Point("train_seconds", rounded(runs["train_seconds"].mean()), ended, last)
 
 
-def thinned(count: int, most: int) -> list[int]:
-    """At most so many of `count` places, spread evenly, the first among them."""
-    if count <= most:
-        return list(range(count))
-    return [int(i) for i in np.unique(np.floor(np.linspace(0, count, most, endpoint=False)))]
+def with_interval(mean: float, std: float, count: int) -> str:
+    """Such as '0.97 ± 0.014': a mean over seeds and half of its 95 % interval, by Student's t."""
+    if count < 2:
+        return f"{mean:.4g}"
+    return f"{mean:.4g} ± {_student(count) * std / count**0.5:.2g}"
+
+
+@cache
+def _student(count: int) -> float:
+    from scipy import stats
+
+    return float(stats.t.ppf(0.975, count - 1))
+
+
+def rounded(value: float) -> float:
+    """To the digits that single precision has: 0.9, not 0.8999999761581421. The store has the others."""
+    return float(f"{value:.7g}")
+
+
+def _thinned(curve: "pd.Series[float]", last: int, most: int) -> Iterator[tuple[int, float]]:
+    """At most so many steps and values, spread evenly over what was measured, without that of the last step.
+
+    Of a flat stretch only the ends are kept, which draw the same line: MLflow is slow in writing points. The second
+    step is always there, as a logarithmic axis has no place for step 0.
+    """
+    steps, values = curve.index.get_level_values("step").to_numpy(), curve.to_numpy()
+    count = len(steps)
+    chosen = np.unique(np.rint(np.linspace(0, count - 1, min(count, most))).astype(int))
+    for place, i in enumerate(chosen):
+        near = values[chosen[place - 1 : place + 2]]
+        flat = 1 < place < len(chosen) - 1 and (near == near[0]).all()
+        if steps[i] < last and not flat:
+            yield int(steps[i]), float(values[i])
 
 
 def shown(value: Any, digits: int | None = None) -> str:

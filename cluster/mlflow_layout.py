@@ -1,0 +1,102 @@
+"""How MLflow's browser page first shows a sweep: which columns and charts, and in what order.
+
+MLflow shows no parameter and no metric until each has been chosen by hand, so every sweep brings a saved view, "Cells":
+an experiment tag in the form that the button "Views" writes. A page that does not know the form ignores it.
+"""
+
+import base64
+import json
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from cluster.mlflow_runs import Results
+
+_KEY = "cells"
+TAG = f"mlflow.sharedViewState.{_KEY}"
+_COLUMNS = 8
+_SCATTERS = 2
+
+
+def address(experiment: str, charts: bool = False) -> str:
+    """Where the saved view of this experiment is found, after the address of the server."""
+    shown = "&compareRunsMode=CHART" if charts else ""
+    return f"#/experiments/{experiment}/runs?viewStateShareKey={_KEY}&workflowType=machine_learning{shown}"
+
+
+def layout(results: Results) -> str:
+    """The saved view, as the value of its tag."""
+    objectives = results.spec.metric
+    first = [objective.name for objective in objectives if objective.name in results.metrics]
+    metrics = list(dict.fromkeys([*first, *results.metrics]))
+    spreads = [f"{name}_std" for name in first] if results.by == "cell_id" else []
+    columns = [*(f"params.`{name}`" for name in results.varying), *(f"metrics.`{name}`" for name in [*first, *spreads])]
+    curves = "Curves, mean over seeds" if results.by == "cell_id" else "Curves"
+    sections = {**({"settings": f"{first[0]} by setting"} if first else {}), "curves": curves}
+    state = {
+        "searchFilter": f"tags.`mislabel.kind` = '{results.spec.track.per}'",
+        "orderByKey": f"metrics.`{first[0]}`" if first else "attributes.start_time",
+        "orderByAsc": bool(first) and objectives[0].goal == "minimize",
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "datasetsFilter": [],
+        "modelVersionFilter": "All Runs",
+        "selectedColumns": [*columns, *(f"metrics.`{name}`" for name in metrics[len(first) : _COLUMNS])],
+        "runsHiddenMode": "FIRST_20_RUNS",
+        "compareRunCharts": [*_settings(results, first), *_curves(results, metrics)],
+        "isAccordionReordered": True,
+        "compareRunSections": [
+            {"uuid": uuid, "name": name, "display": True, "isReordered": True, "deleted": False, "isGenerated": False}
+            for uuid, name in sections.items()
+        ],
+    }
+    title = "Cells" if results.by == "cell_id" else "Runs"
+    # As the browser does: plain, it would be too long for a tag.
+    packed = base64.b64encode(zlib.compress(json.dumps(state).encode())).decode()
+    view = {"name": title, "createdAt": results.started, "updatedAt": results.started, "state": f"deflate;{packed}"}
+    return json.dumps(view)
+
+
+def _settings(results: Results, objectives: list[str]) -> Iterator[dict[str, Any]]:
+    """How the objective depends on what varies."""
+    if not objectives:
+        return
+    if len(results.varying) > 1:
+        yield {
+            **_chart("PARALLEL", "settings", "all"),
+            "selectedParams": results.varying,
+            "selectedMetrics": objectives,
+            "showAllRuns": True,
+        }
+    for name in results.varying[:_SCATTERS]:
+        yield {
+            **_chart("SCATTER", "settings", name),
+            "xaxis": {"type": "PARAM", "key": name},
+            "yaxis": {"type": "METRIC", "key": objectives[0]},
+        }
+
+
+def _curves(results: Results, metrics: list[str]) -> Iterator[dict[str, Any]]:
+    spacing = results.runs.get("spacing")
+    logarithmic = spacing is not None and len(spacing) and (spacing == "log").all()
+    for name in metrics:
+        yield {
+            **_chart("LINE", "curves", name, isGenerated=True, displayName=name),
+            "metricKey": name,
+            "xAxisKey": "step",
+            "xAxisScaleType": "log" if logarithmic else "linear",
+            "yAxisKey": "metric",
+            "scaleType": "linear",
+            "lineSmoothness": 0,
+            "range": {},
+            "useGlobalXaxisKey": True,
+            "useGlobalLineSmoothing": True,
+        }
+    # MLflow draws a chart for every metric that it does not find among these: a single point has none.
+    for name in [*(f"{name}_std" for name in metrics), "train_seconds"]:
+        yield {**_chart("BAR", "curves", name, isGenerated=True, deleted=True), "metricKey": name}
+
+
+def _chart(kind: str, section: str, name: str, **more: Any) -> dict[str, Any]:
+    chart = {"uuid": f"{section}-{name}", "type": kind, "metricSectionId": section, "runsCountToCompare": 100}
+    return {**chart, "deleted": False, "isGenerated": False, **more}
