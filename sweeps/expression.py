@@ -5,6 +5,7 @@ be numpy columns, so a condition is decided for a million cells at once. Arithme
 """
 
 import ast
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,11 +19,15 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply,
     ast.Div: np.divide, ast.Mod: np.mod, ast.Pow: np.power,
 }  # fmt: skip
+
+
+def _is_among(value: Any, items: list[Any]) -> Any:
+    return np.logical_or.reduce(np.broadcast_arrays(False, *(value == item for item in items)))
+
+
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: lambda a, b: a == b, ast.NotEq: lambda a, b: a != b, ast.Lt: lambda a, b: a < b,
-    ast.LtE: lambda a, b: a <= b, ast.Gt: lambda a, b: a > b, ast.GtE: lambda a, b: a >= b,
-    ast.In: lambda a, b: np.logical_or.reduce([a == item for item in b] or [False]),
-    ast.NotIn: lambda a, b: ~np.logical_or.reduce([a == item for item in b] or [False]),
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.In: _is_among, ast.NotIn: lambda value, items: ~_is_among(value, items),
 }  # fmt: skip
 
 
@@ -74,17 +79,23 @@ def _names(node: ast.expr, text: str) -> set[str]:
     match node:
         case ast.Constant(value=bool() | int() | float() | str()):
             return set()
-        case ast.List(elts=children) | ast.Tuple(elts=children) | ast.BoolOp(values=children):
+        case ast.BoolOp(values=children):
             pass
         case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.UAdd(), operand=operand):
             children = [operand]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
             children = [left, right]
         case ast.Compare(left=left, ops=ops, comparators=right_sides) if all(type(op) in _COMPARISONS for op in ops):
+            children = [left]
             for comparison, side in zip(ops, right_sides, strict=True):
-                if isinstance(comparison, ast.In | ast.NotIn) and not isinstance(side, ast.List | ast.Tuple):
+                if not isinstance(comparison, ast.In | ast.NotIn):
+                    children.append(side)
+                elif isinstance(side, ast.List | ast.Tuple):
+                    children += side.elts
+                else:
                     raise ExpressionError(f"{text!r}: 'in' needs a list, such as width in [64, 128]")
-            children = [left, *right_sides]
+        case ast.List() | ast.Tuple():
+            raise ExpressionError(f"{text!r}: a list stands after 'in' only, such as width in [64, 128]")
         case _:
             part = ast.get_source_segment(text.strip(), node) or type(node).__name__
             raise ExpressionError(f"{text!r}: {part!r} is not read in conditions; read are {_WHAT_IS_READ}")
@@ -133,5 +144,7 @@ def _number(value: Any) -> Any:
     """Whole numbers as floats, so that no power or product grows without bound; columns of numbers likewise."""
     if isinstance(value, bool | str):
         return value
-    array = np.asarray(value)
-    return array.astype(float) if array.dtype.kind in "iuf" else array if array.ndim else array.item()
+    if isinstance(value, int | float):
+        return float(str(value))  # by way of text, a number that is too large becomes inf
+    column = np.asarray(value)
+    return column.astype(float) if column.dtype.kind in "iuf" else column
