@@ -203,7 +203,8 @@ def _neurons(data: Data, s: State) -> tuple[Tensor, Tensor]:
 
 
 def _alignment(data: Data, w: Tensor, norm: Tensor) -> Tensor:
-    return _combined(data.target, w.mT).abs() / (norm * torch.linalg.vector_norm(data.target, dim=1, keepdim=True))
+    cosine: Tensor = _combined(data.target, w.mT) / (norm * data.target.norm(dim=1, keepdim=True))
+    return cosine.abs()
 
 
 def _combined(weights: Tensor, rows: Tensor) -> Tensor:

@@ -1,0 +1,172 @@
+"""The loop that all tasks share, on a task whose numbers can be told in advance: a walk of one unit per step."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tasks.lanes import Lanes
+from tasks.pack import Frame, Pack
+from tasks.parameters import knob, shape
+from tasks.task import Metric, State, Task
+from tasks.training import Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params(Training):
+    steps: int = shape(20, at_least=1, help="steps of the walk")
+    frames: int = shape(5, at_least=2, help="frames")
+    spacing: str = shape("linear", choices=("linear", "log"), help="of frames")
+    pace: float = knob(1.0, help="length of a step")
+    cliff: float = knob(1e9, help="where the walk falls")
+    trail: int = knob(0, help="a whole number that differs per lane")
+
+
+CALLS: list[tuple[int, int]] = []
+
+
+def init(lanes: Lanes[Params]) -> State:
+    return {"at": torch.zeros(len(lanes), dtype=lanes.dtype)}
+
+
+def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
+    CALLS.append((start, stop))
+    at = s["at"] + (stop - start) * lanes["pace"]
+    return {"at": torch.where(at > lanes["cliff"], torch.nan, at)}
+
+
+def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
+    return {"at": s["at"], "never": torch.full_like(s["at"], torch.nan), "path": s["at"][:, None] * torch.ones(3)}
+
+
+WALK = Task(
+    name="walk",
+    version=1,
+    params=Params,
+    metrics={"at": Metric("place"), "never": Metric("never", may_be_absent=True), "path": Metric("path", per="turn")},
+    init=init,
+    advance=advance,
+    measure=measure,
+)
+
+
+def walked(pack: Pack[Any]) -> list[Frame]:
+    frames: list[Frame] = []
+    while not pack.finished:
+        frames += pack.advance(seconds=0)
+    return frames
+
+
+def test_frames_come_at_the_measured_steps_with_a_value_per_lane() -> None:
+    frames = walked(Pack(WALK, Lanes([Params(pace=1.0), Params(pace=2.0)], [0, 0])))
+    assert [frame.step for frame in frames] == [0, 5, 10, 15, 20]
+    assert [frame.metrics["at"].tolist() for frame in frames] == [[0, 0], [5, 10], [10, 20], [15, 30], [20, 40]]
+    assert all(frame.lanes.tolist() == [0, 1] for frame in frames)
+    assert not any(frame.diverged.any() for frame in frames)
+
+
+def test_arrays_are_kept_at_snapshots_only() -> None:
+    frames = walked(Pack(WALK, Lanes([Params(snapshots=2)], [0])))
+    assert [sorted(frame.arrays) for frame in frames] == [["path"], [], [], [], ["path"]]
+    assert frames[-1].arrays["path"].tolist() == [[20, 20, 20]]
+    assert "path" not in frames[-1].metrics
+
+
+def test_a_diverged_lane_ends_with_its_frame_and_the_others_go_on() -> None:
+    frames = walked(Pack(WALK, Lanes([Params(cliff=7.0), Params(), Params(cliff=12.0)], [0, 1, 2])))
+    assert [frame.lanes.tolist() for frame in frames] == [[0, 1, 2], [0, 1, 2], [0, 1, 2], [1, 2], [1]]
+    assert [frame.lanes[frame.diverged].tolist() for frame in frames] == [[], [], [0], [2], []]
+    assert frames[-1].metrics["at"].tolist() == [20]
+
+
+def test_a_pack_in_which_all_lanes_diverge_is_finished() -> None:
+    frames = walked(Pack(WALK, Lanes([Params(cliff=1.0)], [0])))
+    assert [frame.step for frame in frames] == [0, 5]
+
+
+def test_what_may_be_absent_does_not_count_as_divergence() -> None:
+    last = walked(Pack(WALK, Lanes([Params()], [0])))[-1]
+    assert np.isnan(last.metrics["never"]).all()
+    assert not last.diverged.any()
+
+
+def test_dropped_lanes_are_not_measured_again_and_places_stay() -> None:
+    pack = Pack(WALK, Lanes([Params(pace=float(i)) for i in range(4)], range(4)))
+    pack.advance(seconds=0)
+    pack.drop([0, 2])
+    last = walked(pack)[-1]
+    assert last.lanes.tolist() == [1, 3]
+    assert last.metrics["at"].tolist() == [20, 60]
+    pack.drop([1, 3])
+    assert pack.finished
+
+
+def test_a_checkpoint_goes_on_where_it_was_taken() -> None:
+    lanes = [Params(pace=float(i)) for i in range(3)]
+    pack = Pack(WALK, Lanes(lanes, range(3)))
+    pack.advance(seconds=0)
+    pack.advance(seconds=0)
+    pack.drop([1])
+    resumed = Pack.resumed(WALK, Lanes(lanes, range(3)), pack.checkpoint())
+    assert resumed.step == pack.step > 0
+    frames = walked(resumed)
+    assert frames[-1].lanes.tolist() == [0, 2]
+    assert frames[-1].metrics["at"].tolist() == [0, 40]
+    assert 0 not in [frame.step for frame in frames]
+
+
+def test_training_is_cut_at_frames_and_multiples_of_the_block_only() -> None:
+    task = replace(WALK, block=4)
+    CALLS.clear()
+    pack = Pack(task, Lanes([Params(steps=50, frames=4)], [0]))
+    frames = walked(pack)
+    measured = {frame.step for frame in frames}
+    assert measured == {0, 17, 33, 50}
+    assert CALLS[0][0] == 0
+    assert [stop for _, stop in CALLS[:-1]] == [start for start, _ in CALLS[1:]]
+    assert all(stop % 4 == 0 or stop in measured for _, stop in CALLS)
+
+
+def test_lanes_that_disagree_on_a_shape_cannot_share_a_pack() -> None:
+    with pytest.raises(ValueError, match=r"steps is a shape, but the lanes have \[20, 30\]"):
+        Lanes([Params(), Params(steps=30)], [0, 1])
+
+
+def test_every_lane_needs_settings_and_a_seed() -> None:
+    with pytest.raises(ValueError, match="1 settings and 2 seeds"):
+        Lanes([Params()], [0, 1])
+    with pytest.raises(ValueError, match="at least one"):
+        Lanes([], [])
+
+
+def test_a_knob_is_not_read_as_a_shape() -> None:
+    lanes = Lanes([Params(pace=1.0), Params(pace=2.0)], [0, 1])
+    with pytest.raises(AttributeError, match=r"lanes\['pace'\]"):
+        _ = lanes.shape.pace
+    assert lanes.column("pace").shape == (2, 1, 1)
+    assert lanes["trail"].dtype == torch.int64
+
+
+@dataclass(frozen=True)
+class Kept:
+    numbers: Tensor
+    nothing: None = None
+
+
+def test_what_lanes_keep_is_made_once_and_follows_the_selected_lanes() -> None:
+    lanes = Lanes([Params()] * 3, range(3))
+    made = []
+
+    def make() -> tuple[Tensor, Kept]:
+        made.append(1)
+        return torch.arange(3), Kept(torch.arange(3) * 10)
+
+    lanes.once("data", make)
+    plain, kept = lanes.select([2, 0]).once("data", make)
+    assert len(made) == 1
+    assert plain.tolist() == [2, 0]
+    assert kept.numbers.tolist() == [20, 0]
+    assert kept.nothing is None
