@@ -238,9 +238,10 @@ def _conditions(lanes: Lanes[Params], data: Data, c: Tensor, z: Tensor) -> dict[
     aligned = torch.where(start > 0, fires[0], fires[1])
     other = _of_own_mean(_preactivations(c, data.means).flip(2))
     orthogonal = other.abs() <= 3 * lanes.column("step_size", 1) / math.sqrt(p.width)
+    candidates = chosen.to(c.dtype).sum(dim=1)
     return {
-        "alignment_share": (aligned & chosen).sum(dim=1) / chosen.sum(dim=1),
-        "orthogonality_share": (orthogonal & chosen).sum(dim=1) / chosen.sum(dim=1),
+        "alignment_share": (aligned & chosen).to(c.dtype).sum(dim=1) / candidates,
+        "orthogonality_share": (orthogonal & chosen).to(c.dtype).sum(dim=1) / candidates,
     }
 
 
