@@ -118,6 +118,24 @@ def test_a_checkpoint_goes_on_where_it_was_taken() -> None:
     assert 0 not in [frame.step for frame in frames]
 
 
+def test_what_lanes_keep_is_made_for_all_lanes_even_if_some_were_dropped_before_a_resume() -> None:
+    # Products of many small matrices are rounded differently from products of few: it must be made as it was at first.
+    def crowd(lanes: Lanes[Params]) -> Tensor:
+        kept: Tensor = lanes.once("crowd", lambda: torch.full((len(lanes),), float(len(lanes))))
+        return kept
+
+    task = replace(
+        WALK,
+        init=lambda lanes: {"at": crowd(lanes)},
+        measure=lambda lanes, s: {**measure(lanes, s), "at": crowd(lanes)},
+    )
+    pack = Pack(task, Lanes([Params()] * 3, range(3)))
+    pack.advance(seconds=0)
+    pack.drop([1])
+    resumed = Pack.resumed(task, Lanes([Params()] * 3, range(3)), pack.checkpoint())
+    assert walked(resumed)[-1].metrics["at"].tolist() == walked(pack)[-1].metrics["at"].tolist() == [3, 3]
+
+
 def test_training_is_cut_at_frames_and_multiples_of_the_block_only() -> None:
     task = replace(WALK, block=4)
     CALLS.clear()
