@@ -1,0 +1,152 @@
+"""Sweeps on a real Ray on this machine: same numbers as inline, and packs that survive their workers."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import ray
+import torch
+
+import analysis
+from cluster.tune_runner import connected, device_from_ray, run_on_ray, worker_memory_bytes, worker_slots
+from sweeps.check import checked_spec
+from sweeps.document import Document
+from sweeps.errors import MislabelError
+from sweeps.inline import run_inline
+from sweeps.launch import Launch, Machine, prepare
+from sweeps.spec import Resources
+from sweeps.store import Store
+
+pytestmark = [
+    pytest.mark.ray,
+    # Ray leaves sockets and files to the end of the process.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
+LINEAR: dict[str, Any] = {
+    "name": "linear",
+    "task": "label_noise_sgd.linear",
+    "metric": {"name": "test_loss", "goal": "minimize"},
+    "parameters": {
+        "samples": 50,
+        "dim": 10,
+        "width": 16,
+        "steps": 400,
+        "frames": 6,
+        "sigma": {"values": [0.1, 0.5, 1.0]},
+    },
+    "seeds": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def local_ray() -> Iterator[None]:
+    with connected(None):
+        yield
+
+
+def _launched(values: dict[str, Any], store: Store, workers: int = 2) -> Launch:
+    spec, task = checked_spec(Document("test", values))
+    launch = prepare(spec, task, store, print)
+    launch.equip(Machine(workers, 1 << 30, torch.device("cpu")))
+    return launch
+
+
+def _on_ray(values: dict[str, Any], store: Store, show: Callable[[Launch], None] = lambda launch: None) -> Launch:
+    launch = _launched(values, store)
+    run_on_ray(launch.feed, store, launch.spec.resources, 2, lambda: show(launch))
+    launch.finish()
+    return launch
+
+
+def _inline(values: dict[str, Any], store: Store) -> Launch:
+    torch.set_num_threads(1)
+    launch = _launched(values, store, workers=1)
+    run_inline(launch.feed, launch.files, torch.device("cpu"), lambda: None)
+    launch.finish()
+    return launch
+
+
+def _metrics(store: Store, name: str) -> pd.DataFrame:
+    sweep = analysis.load(store.address, name)
+    return sweep.runs.set_index("run_id").sort_index()[["status", "step", *sweep.metrics]]
+
+
+def test_a_run_has_the_same_metrics_inline_on_ray_alone_and_packed(local_ray: None, tmp_path: Path) -> None:
+    stores = [Store(str(tmp_path / name)) for name in ("ray", "inline", "alone")]
+    _on_ray(LINEAR, stores[0])
+    _inline({**LINEAR, "resources": {"pack": 12}}, stores[1])
+    _inline({**LINEAR, "resources": {"pack": 1}}, stores[2])
+    on_ray, inline, alone = (_metrics(store, "linear") for store in stores)
+    assert len(on_ray) == 12
+    pd.testing.assert_frame_equal(on_ray, inline, rtol=1e-4, atol=1e-6)
+    pd.testing.assert_frame_equal(alone, inline, rtol=1e-4, atol=1e-6)
+
+
+def test_a_pack_whose_worker_is_killed_is_taken_up_by_another(local_ray: None, tmp_path: Path) -> None:
+    values = {**LINEAR, "parameters": {**LINEAR["parameters"], "steps": 60_000}, "resources": {"pack": 6}}
+    killed: list[int] = []
+
+    def kill_one(launch: Launch) -> None:
+        if not killed:
+            killed.append(_a_worker())
+            os.kill(killed[0], signal.SIGKILL)
+
+    store = Store(str(tmp_path / "ray"))
+    launch = _on_ray(values, store, kill_one)
+    assert killed
+    assert launch.feed.progress.statuses == {"done": 12}
+    _inline(values, Store(str(tmp_path / "inline")))
+    pd.testing.assert_frame_equal(_metrics(store, "linear"), _metrics(Store(str(tmp_path / "inline")), "linear"))
+
+
+def _a_worker() -> int:
+    """The process of an actor that this test's own Ray started: Ray names it after what it runs."""
+    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return next(int(line.split()[0]) for line in listed.splitlines() if "ray::_PackTrainable" in line)
+
+
+def test_a_search_on_ray_asks_and_tells_until_its_budget_of_cells_is_used(local_ray: None, tmp_path: Path) -> None:
+    values = {
+        **LINEAR,
+        "name": "search",
+        "method": {"name": "tpe", "startup": 4},
+        "parameters": {**LINEAR["parameters"], "sigma": {"min": 0.0, "max": 2.0}},
+        "budget": {"cells": 12},
+        "seeds": 2,
+    }
+    launch = _on_ray(values, Store(str(tmp_path)))
+    assert launch.feed.progress.statuses == {"done": 24}
+    assert analysis.load(str(tmp_path), "search").runs["cell_id"].nunique() == 12
+
+
+def test_a_sweep_that_is_stopped_on_ray_leaves_checkpoints_and_goes_on(local_ray: None, tmp_path: Path) -> None:
+    values = {**LINEAR, "parameters": {**LINEAR["parameters"], "steps": 100_000}, "resources": {"pack": 6}}
+    store = Store(str(tmp_path))
+
+    def stop(launch: Launch) -> None:
+        launch.feed.stop("enough")
+        launch.heartbeat.beat()
+
+    first = _on_ray(values, store, stop)
+    assert first.feed.stop_reason == "enough"
+    assert len(list(first.files.checkpoints())) == 2
+    second = _on_ray(values, store)
+    assert len(second.plan.resumed) == 2
+    assert second.feed.progress.statuses == {"done": 12}
+    assert second.feed.progress.steps_done < 12 * 100_000, "checkpoints saved steps"
+
+
+def test_more_than_the_cluster_has_is_refused_with_what_it_has(local_ray: None) -> None:
+    with pytest.raises(MislabelError, match="wants 1 CPU and 1 GPU, but the cluster has .* 0 GPU"):
+        worker_slots(Resources(gpu=1.0))
+    assert worker_slots(Resources(cpu=1.0)) == ray.cluster_resources()["CPU"]
+    assert worker_memory_bytes(2) > 1 << 28
+
+
+def test_outside_of_an_actor_with_a_gpu_the_device_is_the_cpu(local_ray: None) -> None:
+    assert device_from_ray() == torch.device("cpu")
