@@ -1,15 +1,13 @@
 """Read a spec and report every mistake in it at once, with its place, the value, the rule and what would be right."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
-
-from sweeps.document import LARGEST_BYTES, Document, Path, dotted, kind_of, read_document
+from sweeps.document import LARGEST_BYTES, Document, Path, kind_of, read_document
 from sweeps.errors import Problem, SpecError, nearest
 from sweeps.expression import Expression, ExpressionError, parse_expression
+from sweeps.section import S, read_section, whole
 from sweeps.spec import LONGEST_NAME, NAME, Axis, Objective, Section, Seeds, Spec
 from tasks.parameters import Parameter, Value
 from tasks.registry import find_task, task_names
@@ -17,6 +15,10 @@ from tasks.task import Task
 
 # An integer range without points is walked through value by value on a grid, up to this length.
 LONGEST_WALK = 10_000
+# A grid is walked through whenever it is planned; this many cells take a few minutes.
+LARGEST_GRID = 100_000_000
+MOST_OBJECTIVES = 3
+_LARGEST_INT = 2**63 - 1
 
 
 def read_spec(path: str, overrides: tuple[str, ...] = ()) -> tuple[Spec, Task[Any]]:
@@ -89,7 +91,7 @@ class _Check:
         elif not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
             self._say(
                 ("name",),
-                f"{name!r} is not a name; use letters, digits, - and _, single dots inside, at most {LONGEST_NAME}",
+                f"{name!r} is not a name; use at most {LONGEST_NAME} letters, digits, - and _, with single dots inside",
             )
         return str(name)
 
@@ -138,33 +140,43 @@ class _Check:
         if parameter is None:
             return value
         problem = parameter.problem(value)
+        if parameter.type is int and not problem and not -_LARGEST_INT <= value <= _LARGEST_INT:
+            problem = f"{value!r} is too large for a whole number of 64 bits"
         if problem:
             self._say(path, problem)
             return value
         return parameter.typed(value)
 
     def _axis(self, path: Path, value: dict[str, Any], parameter: Parameter | None) -> Axis | None:
-        if not value.keys() & {"values", "min", "max"}:
-            self._say(path, "gives no values; write {values: [..]}, or {min: .., max: ..}")
+        mistakes = len(self.problems)
         axis = self._model(Axis, value, path)
         if axis is None:
             return None
+        right = len(self.problems) == mistakes
+        if axis.values is None and isinstance(value.get("values"), list):
+            for i, listed in enumerate(value["values"]):
+                if isinstance(listed, Value):
+                    self._typed((*path, "values", i), listed, parameter)
         if axis.values is not None:
             if axis.min is not None or axis.max is not None:
                 self._say(path, "gives both values and a range; keep one of them")
             return self._axis_of_values(path, axis, parameter)
         if axis.min is not None and axis.max is not None:
             return self._axis_of_range(path, axis, parameter)
-        if value.keys() & {"min", "max"}:
+        if right and axis.min is None and axis.max is None:
+            self._say(path, "gives no values; write {values: [..]}, or {min: .., max: ..}")
+        elif right:
             self._say(path, f"a range needs both ends; {'max' if axis.max is None else 'min'} is missing")
-        return None
+        return axis
 
     def _axis_of_values(self, path: Path, axis: Axis, parameter: Parameter | None) -> Axis:
         assert axis.values is not None
         typed = [self._typed((*path, "values", i), value, parameter) for i, value in enumerate(axis.values)]
+        seen = set()
         for i, value in enumerate(typed):
-            if value in typed[:i]:
+            if (type(value), value) in seen:
                 self._say((*path, "values", i), f"{value!r} stands twice")
+            seen.add((type(value), value))
         if axis.points is not None or axis.scale != "linear":
             self._say(path, "points and scale belong to a range, not to a list of values")
         return axis.model_copy(update={"values": typed})
@@ -177,8 +189,8 @@ class _Check:
             self._say(path, f"{parameter.name} takes {kind}, which have no range; write {{values: [..]}}")
             return axis
         for end in ("min", "max"):
-            self._typed((*path, end), _whole(getattr(axis, end)), parameter)
-        if not axis.min < axis.max:
+            self._typed((*path, end), whole(getattr(axis, end)), parameter)
+        if axis.min >= axis.max:
             self._say(
                 path, f"min {axis.min:g} is not below max {axis.max:g}; a single value is written without a range"
             )
@@ -200,9 +212,9 @@ class _Check:
                 )
 
     def _exclude(self) -> tuple[str, ...]:
-        given = self.values.get("exclude", [])
-        if isinstance(given, str):
-            given = [given]
+        given = self.values.get("exclude")
+        if given is None or isinstance(given, str):
+            given = [] if given is None else [given]
         if not isinstance(given, list):
             self._say(("exclude",), f"is {kind_of(given)}; write a list of conditions")
             return ()
@@ -233,19 +245,20 @@ class _Check:
             return ()
         several = isinstance(given, list)
         objectives = []
+        names: list[object] = []
         for i, value in enumerate(given if several else [given]):
             path: Path = ("metric", i) if several else ("metric",)
-            objective = self._model(Objective, value, path)
-            if objective is None:
-                continue
-            objectives.append(objective)
-            if self.task and objective.name not in self.task.scalars:
-                known = ", ".join(sorted(self.task.scalars))
-                hint = nearest(objective.name, self.task.scalars)
-                self._say(
-                    (*path, "name"), f"{objective.name!r} is not measured by this task{hint}; it measures {known}"
-                )
-        return tuple(objectives)
+            objectives.append(self._model(Objective, value, path))
+            name = value.get("name") if isinstance(value, dict) else None
+            if self.task and isinstance(name, str) and name not in self.task.scalars:
+                hint = nearest(name, self.task.scalars) or f"; it measures {', '.join(sorted(self.task.scalars))}"
+                self._say((*path, "name"), f"{name!r} is not measured by {self.task.name}{hint}")
+            elif name is not None and name in names:
+                self._say((*path, "name"), f"{name!r} stands twice")
+            names.append(name)
+        if len(names) > MOST_OBJECTIVES:
+            self._say(("metric",), f"lists {len(names)} objectives; at most {MOST_OBJECTIVES} can be weighed")
+        return tuple(objective for objective in objectives if objective is not None)
 
     def _section(self, key: str) -> Any:
         value = self.values[key]
@@ -266,17 +279,12 @@ class _Check:
         )
         return self._model(model, value, (key,))
 
-    def _model(self, model: type[Any], value: Any, path: Path) -> Any:
-        """The section's model, or None with its mistakes said."""
-        if not isinstance(value, dict):
-            self._say(path, f"is {kind_of(value)}; write a mapping of {', '.join(model.model_fields)}")
-            return None
-        try:
-            return TypeAdapter(model).validate_python(value)
-        except ValidationError as error:
-            for mistake in error.errors():
-                self._say(*_said(mistake, path, model))
-            return None
+    def _model(self, model: type[S], value: Any, path: Path) -> S | None:
+        """The section, its mistakes said; what is left of it after them is still there to be checked."""
+        section, mistakes = read_section(model, value, path)
+        for where, text in mistakes:
+            self._say(where, text)
+        return section
 
     def _what_goes_together(self, spec: Spec) -> None:
         method = spec.method.name
@@ -293,8 +301,6 @@ class _Check:
                 self._say(("parameters",), f"none varies, so {method} has nothing to propose")
         if method == "tpe" and not spec.metric:
             self._say(("metric",), "is missing; tpe needs to know what to improve, such as {name: .., goal: minimize}")
-        if isinstance(spec.resources.pack, int) and spec.resources.pack < 1:
-            self._say(("resources", "pack"), f"{spec.resources.pack} is not at least 1")
         if self.task and not self.problems:
             self._task_agrees(spec)
 
@@ -310,6 +316,10 @@ class _Check:
 
         assert self.task is not None
         space = Space(spec, self.task)
+        if spec.method.name == "grid" and space.grid_size > LARGEST_GRID:
+            size = f"{space.grid_size:,} cells, more than {LARGEST_GRID:,}"
+            self._say(("parameters",), f"make a grid of {size}; give fewer values, or draw some with method random")
+            return
         first = space.sample_cell()
         tried: list[tuple[Path, Mapping[str, Value]]] = [(("parameters",), first)]
         tried += [(("parameters", name), {**first, name: value}) for name, value in space.single_values()]
@@ -321,32 +331,6 @@ class _Check:
                     self._say(path, text)
 
 
-def _said(mistake: Any, path: Path, model: type[BaseModel]) -> tuple[Path, str]:
-    """One of pydantic's mistakes in our words."""
-    where: Path = (*path, *[part for part in mistake["loc"] if part in model.model_fields or isinstance(part, int)])
-    value, kind, limits = mistake["input"], mistake["type"], mistake.get("ctx", {})
-    if kind == "extra_forbidden":
-        key = str(mistake["loc"][-1])
-        hint = nearest(key, model.model_fields) or f"; there are {', '.join(model.model_fields)}"
-        return (*path, key), f"not a key of {dotted(path[:1])}{hint}"
-    if kind == "missing":
-        return (*path, *mistake["loc"]), "is missing"
-    if kind == "literal_error":
-        wanted = limits["expected"].replace("'", "")
-        choices = wanted.replace(" or ", ", ").split(", ")
-        return where, f"{value!r} is not one of {', '.join(choices)}{nearest(str(value), choices)}"
-    if kind in ("greater_than_equal", "greater_than", "less_than_equal", "less_than"):
-        rule = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-        return where, "; ".join(f"{value!r} is not {rule[name]} {bound}" for name, bound in limits.items())
-    if kind == "too_short":
-        return where, "is empty; list at least one value"
-    if kind.startswith("value_error"):
-        return where, str(limits.get("error", mistake["msg"]))
-    wanted = {"int_type": "a whole number", "float_type": "a number", "string_type": "a word", "list_type": "a list"}
-    shown = repr(value) if not isinstance(value, dict | list) else kind_of(value)
-    return where, f"{shown} is not {wanted.get(kind, mistake['msg'].lower())}"
-
-
 def _reached(name: str, reads: Mapping[str, frozenset[str]]) -> set[str]:
     """All parameters that the condition of `name` depends on, through any number of conditions."""
     reached: set[str] = set()
@@ -356,10 +340,6 @@ def _reached(name: str, reads: Mapping[str, frozenset[str]]) -> set[str]:
         reached.add(at)
         ahead |= reads.get(at, frozenset()) - reached
     return reached
-
-
-def _whole(value: float) -> int | float:
-    return int(value) if math.isfinite(value) and value.is_integer() else value
 
 
 def _line(place: str) -> tuple[int, str]:

@@ -38,8 +38,8 @@ class Document:
     places: dict[Path, str] = field(default_factory=dict)
 
     def problem(self, path: Path, text: str) -> Problem:
-        """A problem at the path, with the place of the nearest part that has one."""
-        known = next((self.places[path[:i]] for i in range(len(path), -1, -1) if path[:i] in self.places), "")
+        """A problem at the path, with the place of the nearest part around it that has one."""
+        known = next((self.places[path[:i]] for i in range(len(path), 0, -1) if path[:i] in self.places), "")
         return Problem(dotted(path), text, known)
 
     def set(self, assignment: str) -> None:

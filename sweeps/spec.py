@@ -56,7 +56,7 @@ class Axis(Section):
     min: WholeFloat | None = Field(None, description="lower end of a range, included")
     max: WholeFloat | None = Field(None, description="upper end of a range, included")
     scale: Literal["linear", "log"] = Field("linear", description="of a range; bounds are values, never exponents")
-    points: int | None = Field(None, ge=1, description="how many points of a range a grid takes")
+    points: int | None = Field(None, ge=1, le=10_000, description="how many points of a range a grid takes")
     when: str | None = Field(
         None, description="condition under which the parameter varies; elsewhere its default holds"
     )
@@ -65,8 +65,8 @@ class Axis(Section):
 class Seeds(Section):
     """From how many seeds each cell is run."""
 
-    count: int = Field(1, ge=1, description="runs per cell")
-    first: int = Field(0, ge=0, description="the first seed; the others follow it")
+    count: int = Field(1, ge=1, le=1_000_000, description="runs per cell")
+    first: int = Field(0, ge=0, le=10**15, description="the first seed; the others follow it")
 
 
 class EarlyTerminate(Section):
@@ -90,7 +90,9 @@ class Resources(Section):
 
     cpu: WholeFloat = Field(1.0, gt=0, description="CPU cores")
     gpu: WholeFloat = Field(0.0, ge=0, description="GPUs; a fraction shares one")
-    pack: int | Literal["auto"] = Field("auto", description="runs per pack, or auto: by memory and speed")
+    pack: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="runs per pack, or auto: by memory and speed"
+    )
 
 
 class Track(Section):
