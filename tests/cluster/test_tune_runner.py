@@ -142,7 +142,7 @@ def test_a_sweep_that_is_stopped_on_ray_leaves_checkpoints_and_goes_on(local_ray
 
 
 def test_more_than_the_cluster_has_is_refused_with_what_it_has(local_ray: None) -> None:
-    with pytest.raises(MislabelError, match="wants 1 CPU and 1 GPU, but the cluster has .* 0 GPU"):
+    with pytest.raises(MislabelError, match=r"wants 1 CPU and 1 GPU, but the cluster has .* 0 GPU"):
         worker_slots(Resources(gpu=1.0))
     assert worker_slots(Resources(cpu=1.0)) == ray.cluster_resources()["CPU"]
     assert worker_memory_bytes(2) > 1 << 28
