@@ -44,9 +44,8 @@ class Search:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = optuna.samplers.TPESampler(
-                seed=method.seed, n_startup_trials=method.startup, multivariate=True, group=True, constant_liar=True,
-                warn_independent_sampling=False,
-            )  # fmt: skip
+                seed=method.seed, n_startup_trials=method.startup, multivariate=True, group=True, constant_liar=True
+            )
         self.study = optuna.create_study(sampler=sampler, directions=[objective.goal for objective in spec.metric])
         self.proposals: dict[str, Proposal] = {}
         self.unfinished: list[Proposal] = []

@@ -82,7 +82,7 @@ class Sizing:
         """
         key = self._key(values)
         known = self._known.get(key)
-        if known is None or (known.more_may_pay and lanes > max(known.run_step_seconds)):
+        if known is None or (known.more_may_pay and lanes >= _SIZES[len(known.run_step_seconds)]):
             if self._known and self._spent > _LONGEST_IN_ALL_SECONDS:
                 return self._nearest(values)
             began = time.perf_counter()
