@@ -8,7 +8,7 @@ from sweeps.document import LARGEST_BYTES, Document, Path, kind_of, read_documen
 from sweeps.errors import Problem, SpecError, nearest
 from sweeps.expression import Expression, ExpressionError, parse_expression
 from sweeps.section import S, read_section, whole
-from sweeps.spec import LONGEST_NAME, NAME, Axis, Objective, Section, Seeds, Spec
+from sweeps.spec import LONGEST_NAME, MOST_OBJECTIVES, NAME, Axis, Objective, Section, Seeds, Spec
 from tasks.parameters import Parameter, Value
 from tasks.registry import find_task, task_names
 from tasks.task import Task
@@ -17,7 +17,6 @@ from tasks.task import Task
 LONGEST_WALK = 10_000
 # A grid is walked through whenever it is planned; this many cells take a few minutes.
 LARGEST_GRID = 100_000_000
-MOST_OBJECTIVES = 3
 _LARGEST_INT = 2**63 - 1
 
 

@@ -2,47 +2,42 @@
 
 from typing import Any
 
-from sweeps.spec import NAME, Spec
+from sweeps.spec import MOST_OBJECTIVES, NAME, Spec
 from tasks.parameters import Parameter
 from tasks.registry import task_names
 
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
-_EXPRESSIONS = {"type": "array", "items": {"type": "string"}}
 
 
 def spec_schema(task: Any = None) -> dict[str, Any]:
     """What a spec may look like. Rules between keys are checked by `mislabel plan`."""
     schema = Spec.model_json_schema(ref_template="#/$defs/{model}")
-    properties = schema["properties"]
-    properties["name"] |= {"pattern": f"^{NAME.pattern}$", "description": "name of the sweep in its store"}
-    properties["task"] |= {"enum": task_names(), "description": "what is trained; `mislabel tasks` lists them"}
-    properties["exclude"] = {
-        **_EXPRESSIONS,
-        "description": "conditions on parameters; cells that meet one are left out",
-    }
-    properties["seeds"] = _or({"type": "integer", "minimum": 1}, "Seeds", "runs per cell")
-    properties["method"] = _or({"enum": ["grid", "random", "tpe"]}, "Method", "who proposes cells")
+    models, properties = schema["$defs"], schema["properties"]
     one = {"$ref": "#/$defs/Objective"}
-    properties["metric"] = {
-        "anyOf": [one, {"type": "array", "items": one, "maxItems": 3}],
-        "description": "the objective",
+    word = {"type": "string"}
+    forms: dict[str, list[dict[str, Any]]] = {
+        "method": [{"enum": models["Method"]["properties"]["name"]["enum"]}, {"$ref": "#/$defs/Method"}],
+        "metric": [one, {"type": "array", "items": one, "maxItems": MOST_OBJECTIVES}],
+        "parameters": [{key: properties["parameters"][key] for key in ("type", "additionalProperties")}],
+        "exclude": [word, {"type": "array", "items": word}],
+        "seeds": [{"type": "integer", "minimum": 1}, {"$ref": "#/$defs/Seeds"}],
+        "early_terminate": [{"$ref": "#/$defs/EarlyTerminate"}],
+        "budget": [{"$ref": "#/$defs/Budget"}],
+        "resources": [{"$ref": "#/$defs/Resources"}],
+        "track": [{"$ref": "#/$defs/Track"}],
     }
+    properties["name"]["pattern"] = f"^{NAME.pattern}$"
+    properties["task"]["enum"] = task_names() if task is None else [task.name]
+    if task is not None:
+        models["Objective"]["properties"]["name"]["enum"] = task.scalars
+        declared = {name: _parameter(parameter, models["Axis"]) for name, parameter in task.parameters.items()}
+        forms["parameters"] = [{"type": "object", "additionalProperties": False, "properties": declared}]
+    for name, ways in forms.items():
+        # A key without a value means its default.
+        properties[name] = {"anyOf": [*ways, {"type": "null"}], "description": properties[name]["description"]}
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "Mislabel sweep spec"
-    if task is not None:
-        properties["task"] = {"const": task.name}
-        metrics = {"enum": task.scalars}
-        schema["$defs"]["Objective"]["properties"]["name"] |= metrics
-        properties["parameters"] = {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {name: _parameter(p, schema["$defs"]["Axis"]) for name, p in task.parameters.items()},
-        }
     return schema
-
-
-def _or(short: dict[str, Any], model: str, description: str) -> dict[str, Any]:
-    return {"anyOf": [short, {"$ref": f"#/$defs/{model}"}], "description": description}
 
 
 def _parameter(parameter: Parameter, axis: dict[str, Any]) -> dict[str, Any]:

@@ -7,26 +7,34 @@ This module knows the form of a spec alone, nothing of tasks, so that a store ca
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from sweeps.document import read_document, text_from_value
 from tasks.parameters import Value
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 LONGEST_NAME = 100
+MOST_OBJECTIVES = 3
+TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds_from_text(value: object) -> object:
     """90, '90s', '15m', '6h' or '2d' in seconds; anything else is left for the model to refuse."""
-    if isinstance(value, str) and (match := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd])", value.strip())):
+    if isinstance(value, str) and (match := TIME.fullmatch(value.strip())):
         return float(match[1]) * _SECONDS[match[2]]
     if isinstance(value, str):
         raise ValueError(f"{value!r} is not a time; write 90s, 15m, 6h or 2d")
     return value
 
 
-Seconds = Annotated[float, BeforeValidator(seconds_from_text, json_schema_input_type=str | float)]
+Seconds = Annotated[
+    float,
+    BeforeValidator(seconds_from_text),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": f"^{TIME.pattern}$"}]}
+    ),
+]
 WholeFloat = Annotated[float, BeforeValidator(lambda v: float(v) if type(v) is int else v)]
 
 
@@ -107,17 +115,17 @@ class Track(Section):
 class Spec(Section):
     """One sweep."""
 
-    name: str
-    task: str
-    method: Method = Method()
-    metric: tuple[Objective, ...] = ()
-    parameters: dict[str, Value | Axis] = {}
-    exclude: tuple[str, ...] = ()
-    seeds: Seeds = Seeds()
-    early_terminate: EarlyTerminate | None = None
-    budget: Budget = Budget()
-    resources: Resources = Resources()
-    track: Track = Track()
+    name: str = Field(description="name of the sweep in its store")
+    task: str = Field(description="what is trained; `mislabel tasks` lists them")
+    method: Method = Field(Method(), description="who proposes cells")
+    metric: tuple[Objective, ...] = Field((), description="the objective, or a list of them")
+    parameters: dict[str, Value | Axis] = Field({}, description="a value each, or the values to try")
+    exclude: tuple[str, ...] = Field((), description="conditions on parameters; cells that meet one are left out")
+    seeds: Seeds = Field(Seeds(), description="from how many seeds each cell is run")
+    early_terminate: EarlyTerminate | None = Field(None, description="when a run is given up before its last step")
+    budget: Budget = Field(Budget(), description="where the sweep ends; it can be continued with a larger one")
+    resources: Resources = Field(Resources(), description="what one pack takes")
+    track: Track = Field(Track(), description="what the MLflow view shows")
 
     def axes(self) -> dict[str, Axis]:
         """Parameters that vary."""
