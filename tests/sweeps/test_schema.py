@@ -1,0 +1,143 @@
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+
+from sweeps.document import read_document
+from sweeps.schema import spec_schema
+from sweeps.spec import Spec
+from tasks.registry import find_task
+from tests import specs
+from tests.bowls import bowl_spec, bowl_values
+
+ANY = jsonschema.Draft202012Validator(spec_schema())
+BOWL = jsonschema.Draft202012Validator(spec_schema(find_task("bowl")))
+BUNDLED = sorted(Path(str(files("sweeps.specs"))).glob("*.yaml"))
+
+
+@pytest.mark.parametrize("validator", [ANY, BOWL], ids=["any task", "bowl"])
+def test_the_schema_is_a_valid_schema(validator: Any) -> None:
+    jsonschema.Draft202012Validator.check_schema(validator.schema)
+
+
+def test_there_are_bundled_specs() -> None:
+    assert BUNDLED
+
+
+@pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
+def test_every_bundled_spec_fits_the_schema_of_its_task(path: Path) -> None:
+    values = read_document(path.read_text(), str(path)).values
+    ANY.validate(values)
+    jsonschema.Draft202012Validator(spec_schema(find_task(values["task"]))).validate(values)
+
+
+@given(specs.grids)
+def test_every_good_spec_fits(values: dict[str, Any]) -> None:
+    ANY.validate(values)
+    BOWL.validate(values)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"exclude": "x > 1"},
+        {"exclude": ["x > 1", "rate == 1"]},
+        {"seeds": {"count": 3}},
+        {"budget": {"wall": "6h"}},
+        {"budget": {"wall": 90}},
+        {"method": {"name": "tpe", "startup": 5}, "budget": {"cells": 3}},
+        {"metric": [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]},
+        {"parameters": {"level": 3.0, "x": 1}},
+        {"parameters": {"x": {"min": 0, "max": 1, "points": 3, "when": "rate > 0.1"}}},
+        {"resources": {"cpu": 1, "gpu": 0.5, "pack": "auto"}},
+        {"parameters": None, "seeds": None, "exclude": None, "metric": None, "budget": None},
+    ],
+)
+def test_what_the_check_accepts_the_schema_accepts(changes: dict[str, Any]) -> None:
+    if "method" not in changes:
+        bowl_spec(**changes)
+    ANY.validate(bowl_values(**changes))
+    BOWL.validate(bowl_values(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"nmae": "a"},
+        {"name": "../a"},
+        {"name": 3},
+        {"task": "bwl"},
+        {"method": "rnd"},
+        {"method": {"name": "grid", "sed": 1}},
+        {"metric": "loss"},
+        {"metric": {"name": "loss"}},
+        {"metric": {"name": "loss", "goal": "min"}},
+        {"metric": [{"name": "loss", "goal": "minimize"}] * 4},
+        {"seeds": 0},
+        {"seeds": "many"},
+        {"seeds": True},
+        {"exclude": [3]},
+        {"exclude": {"x": 1}},
+        {"budget": {"cell": 3}},
+        {"budget": {"wall": -1}},
+        {"budget": {"wall": "soon"}},
+        {"resources": {"pack": 0}},
+        {"resources": {"pack": "some"}},
+        {"track": {"per": "day"}},
+        {"parameters": [1]},
+        {"parameters": {"x": [1, 2]}},
+        {"parameters": {"x": {"value": [1]}}},
+        {"parameters": {"x": {"values": []}}},
+        {"parameters": {"x": {"min": 0, "max": 1, "scale": "cubic"}}},
+        {"parameters": {"x": {"min": "a", "max": 1}}},
+    ],
+)
+def test_bad_specs_do_not_fit(changes: dict[str, Any]) -> None:
+    assert not ANY.is_valid(bowl_values(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"task": "xor_clusters"},
+        {"metric": {"name": "speed", "goal": "minimize"}},
+        {"metric": {"name": "weight", "goal": "minimize"}},
+        {"parameters": {"y": 1}},
+        {"parameters": {"x": 11}},
+        {"parameters": {"x": "word"}},
+        {"parameters": {"x": True}},
+        {"parameters": {"rate": 0}},
+        {"parameters": {"level": 1.5}},
+        {"parameters": {"surface": "smoth"}},
+        {"parameters": {"x": {"values": [1, 11]}}},
+        {"parameters": {"x": {"values": []}}},
+    ],
+)
+def test_with_a_task_its_parameters_and_metrics_are_checked_too(changes: dict[str, Any]) -> None:
+    assert not BOWL.is_valid(bowl_values(**changes))
+
+
+def test_name_and_task_are_required() -> None:
+    assert not ANY.is_valid({"name": "a"})
+    assert not ANY.is_valid({"task": "bowl"})
+    ANY.validate({"name": "a", "task": "bowl"})
+
+
+def test_every_key_and_parameter_is_described_for_the_editor() -> None:
+    properties = BOWL.schema["properties"]
+    assert set(properties) == set(Spec.model_fields)
+    parameters = properties["parameters"]["anyOf"][0]["properties"]
+    assert set(parameters) == set(find_task("bowl").parameters)
+    assert all(part["description"] for part in [*properties.values(), *parameters.values()])
+    for model in BOWL.schema["$defs"].values():
+        assert all(
+            part.get("description") for name, part in model["properties"].items() if name not in ("type", "goal")
+        )
+
+
+def test_a_stored_spec_fits_as_any_yaml_reader_reads_it() -> None:
+    BOWL.validate(yaml.safe_load(bowl_spec().to_yaml()))

@@ -1,0 +1,77 @@
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweeps.check import checked_spec
+from sweeps.document import Document, read_document
+from sweeps.spec import seconds_from_text, spec_from_stored
+from tests import specs
+from tests.bowls import bowl_spec
+
+
+@given(specs.grids)
+def test_a_stored_spec_reads_back_equal(values: dict[str, Any]) -> None:
+    spec, _ = checked_spec(Document("a.yaml", values))
+    read = spec_from_stored(spec.to_yaml())
+    assert read == spec
+    assert read.to_yaml() == spec.to_yaml()
+
+
+@given(specs.grids)
+def test_a_stored_spec_is_a_spec_that_can_be_run(values: dict[str, Any]) -> None:
+    """A researcher may copy it out of a store."""
+    spec, _ = checked_spec(Document("a.yaml", values))
+    again, _ = checked_spec(read_document(spec.to_yaml(), "stored.yaml"))
+    assert again == spec
+
+
+@given(specs.grids)
+def test_every_value_keeps_its_type_in_the_store(values: dict[str, Any]) -> None:
+    spec, task = checked_spec(Document("a.yaml", values))
+    read = spec_from_stored(spec.to_yaml())
+    for name, value in read.fixed().items():
+        assert type(value) is task.parameters[name].type
+    for name, axis in read.axes().items():
+        assert all(type(value) is task.parameters[name].type for value in axis.values or [])
+
+
+@pytest.mark.parametrize("name", ["1e3", "no", "2024-01-01", "null", "0x10", "1_000"])
+def test_a_name_that_looks_like_something_else_stays_a_name(name: str) -> None:
+    assert spec_from_stored(bowl_spec(name=name).to_yaml()).name == name
+
+
+def test_a_stored_spec_is_complete_and_any_yaml_reader_reads_it() -> None:
+    stored = yaml.safe_load(bowl_spec().to_yaml())
+    assert list(stored)[:2] == ["name", "task"]
+    assert stored["seeds"] == {"count": 2, "first": 0}
+    assert stored["method"] == {"name": "grid", "seed": 0, "startup": 20}
+    assert stored["parameters"] == {"x": {"values": [0.0, 1.0, 2.0], "scale": "linear"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("15m", 900), ("6h", 21600), ("2d", 172800), ("1.5 h", 5400), (90, 90), (0.5, 0.5)],
+)
+def test_times_are_read_in_seconds(text: object, seconds: float) -> None:
+    assert seconds_from_text(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["6", "6 hours", "h", "-1h", "1h30m", "", "1e3s"])
+def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a time; write 90s, 15m, 6h or 2d"):
+        seconds_from_text(text)
+
+
+@given(st.integers(1, 50), st.integers(0, 50))
+def test_seeds_follow_the_first(count: int, first: int) -> None:
+    seeds = list(bowl_spec(seeds={"count": count, "first": first}).seed_range)
+    assert seeds == [first + i for i in range(count)]
+
+
+def test_a_spec_says_what_varies_and_what_is_fixed() -> None:
+    spec = bowl_spec(parameters={"x": {"values": [1, 2]}, "rate": 0.25, "level": {"min": 1, "max": 3}})
+    assert list(spec.axes()) == ["x", "level"]
+    assert spec.fixed() == {"rate": 0.25}
