@@ -93,8 +93,9 @@ class Space:
         candidates = {name: self.candidates(name) for name in self.axes}
         sizes = [len(values) for values in candidates.values()]
         strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
-        for begin in range(0, self.grid_size, CHUNK):
-            at = np.arange(begin, min(begin + CHUNK, self.grid_size))
+        count = math.prod(sizes)
+        for begin in range(0, count, CHUNK):
+            at = np.arange(begin, min(begin + CHUNK, count))
             index = {n: at // stride % size for n, stride, size in zip(candidates, strides, sizes, strict=True)}
             columns = {name: _column(candidates[name])[index[name]] for name in candidates}
             keep = np.ones(len(at), bool)
@@ -183,8 +184,9 @@ def _points(axis: Axis, points: int, parameter: Parameter) -> list[Value]:
     at = spread(axis.min, axis.max, points) if points > 1 else np.array([axis.min])
     if parameter.type is int:
         return [int(value) for value in np.unique(np.rint(at))]
-    # Twelve digits keep 0.1 + 0.2 from becoming another cell than 0.3, and ends exact.
-    return [float(f"{value:.12g}") for value in at]
+    # Twelve digits keep 0.1 + 0.2 from becoming another cell than 0.3; the ends stay as they were given.
+    inner = [min(max(float(f"{value:.12g}"), axis.min), axis.max) for value in at[1:-1]]
+    return list(dict.fromkeys([axis.min, *inner, axis.max][:points]))
 
 
 def _column(values: list[Any]) -> np.ndarray:
