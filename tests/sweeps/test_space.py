@@ -1,0 +1,239 @@
+import itertools
+import time
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from sweeps.check import checked_spec
+from sweeps.document import Document
+from sweeps.expression import parse_expression
+from sweeps.identity import cell_id
+from sweeps.space import Space
+from tasks.parameters import Value
+from tests import specs
+from tests.bowls import BOWL
+
+Cell = dict[str, Value]
+
+
+def space_of(parameters: dict[str, Any], **keys: Any) -> Space:
+    spec, task = checked_spec(Document("a.yaml", {"name": "a", "task": "bowl", "parameters": parameters, **keys}))
+    return Space(spec, task)
+
+
+def random_space(parameters: dict[str, Any], cells: int, seed: int = 0, **keys: Any) -> Space:
+    return space_of(parameters, method={"name": "random", "seed": seed}, budget={"cells": cells}, **keys)
+
+
+def all_cells(space: Space) -> list[tuple[str, Cell]]:
+    return [(chunk.ids[i], chunk.values(i)) for chunk in space.cells() for i in range(len(chunk))]
+
+
+def grid_the_slow_way(space: Space) -> list[Cell]:
+    """Each combination of the axes' values, one by one, with defaults where a condition does not hold."""
+    cells: list[Cell] = []
+    for combination in itertools.product(*(space.candidates(name) for name in space.axes)):
+        cell = {**space.base, **dict(zip(space.axes, combination, strict=True))}
+        # Conditions may read conditional parameters: a few rounds settle all that depends on each other.
+        chosen = dict(cell)
+        for _ in space.axes:
+            for name, axis in space.axes.items():
+                active = axis.when is None or parse_expression(axis.when).holds(cell)
+                cell[name] = chosen[name] if active else BOWL.parameters[name].default
+        excluded = any(parse_expression(text).holds(cell) for text in space.spec.exclude)
+        if not excluded and cell not in cells:
+            cells.append(cell)
+    return cells
+
+
+@given(specs.parameters(), st.lists(specs.conditions, max_size=2, unique=True))
+def test_a_grid_is_the_product_of_its_axes(parameters: dict[str, Any], exclude: list[str]) -> None:
+    space = space_of(parameters, exclude=exclude)
+    assume(space.grid_size < 300)
+    found = all_cells(space)
+    assert [cell for _, cell in found] == grid_the_slow_way(space)
+    assert [name for name, _ in found] == [cell_id("bowl", 1, cell) for _, cell in found]
+    assert len({name for name, _ in found}) == len(found)
+
+
+@given(specs.parameters())
+def test_every_value_of_a_grid_is_allowed_by_the_task_and_of_its_type(parameters: dict[str, Any]) -> None:
+    space = space_of(parameters)
+    for name in space.axes:
+        for value in space.candidates(name):
+            assert BOWL.parameters[name].problem(value) is None
+            assert type(value) is BOWL.parameters[name].type
+
+
+@given(specs.ranges(-10, 10), st.integers(2, 20))
+def test_a_range_includes_both_ends_exactly(axis: dict[str, Any], points: int) -> None:
+    at: Any = space_of({"x": {**axis, "points": points}}).candidates("x")
+    assert at[0] == axis["min"]
+    assert at[-1] == axis["max"]
+    assert at == sorted(set(at))
+
+
+def test_points_of_a_linear_range_are_evenly_spaced_and_round() -> None:
+    assert space_of({"x": {"min": 0, "max": 1, "points": 11}}).candidates("x") == [i / 10 for i in range(11)]
+
+
+def test_points_of_a_log_range_are_bounds_and_powers_between() -> None:
+    space = space_of({"rate": {"min": 0.001, "max": 1, "points": 4, "scale": "log"}})
+    assert space.candidates("rate") == [0.001, 0.01, 0.1, 1.0]
+
+
+def test_points_of_an_integer_range_are_whole_and_distinct() -> None:
+    space = space_of({"width": {"min": 1, "max": 64, "points": 7, "scale": "log"}})
+    assert space.candidates("width") == [1, 2, 4, 8, 16, 32, 64]
+    assert space_of({"width": {"min": 1, "max": 3, "points": 9}}).candidates("width") == [1, 2, 3]
+    assert space_of({"level": {"min": 3, "max": 6}}).candidates("level") == [3, 4, 5, 6]
+
+
+def test_without_axes_there_is_one_cell_of_defaults_and_fixed_values() -> None:
+    ((_, cell),) = all_cells(space_of({"x": 2}))
+    assert cell == {name: parameter.default for name, parameter in BOWL.parameters.items()} | {"x": 2.0}
+
+
+def test_a_fixed_value_that_is_the_default_makes_the_same_cell() -> None:
+    """So that writing a default out does not make a sweep run again."""
+    assert all_cells(space_of({"x": 0, "level": 1})) == all_cells(space_of({}))
+
+
+def test_cells_of_equal_shape_follow_each_other() -> None:
+    cells = all_cells(space_of({"x": {"values": [1, 2]}, "width": {"values": [1, 2, 3]}}))
+    assert [cell["width"] for _, cell in cells] == [1, 1, 2, 2, 3, 3]
+
+
+def test_an_inactive_axis_holds_its_default_and_makes_no_further_cells() -> None:
+    cells = all_cells(space_of({"tilted": {"values": [False, True]}, "x": {"values": [1, 2, 3], "when": "tilted"}}))
+    assert [(cell["tilted"], cell["x"]) for _, cell in cells] == [(False, 0.0), (True, 1.0), (True, 2.0), (True, 3.0)]
+
+
+def test_a_condition_on_a_condition_is_settled_first() -> None:
+    """`level` reads `x`, which holds its default where the bowl does not stand on a slope."""
+    space = space_of(
+        {
+            "level": {"values": [5, 6], "when": "x > 0"},
+            "x": {"values": [1, -1], "when": "tilted"},
+            "tilted": {"values": [False, True]},
+        }
+    )
+    found = {(cell["tilted"], cell["x"], cell["level"]) for _, cell in all_cells(space)}
+    assert found == {(False, 0.0, 1), (True, 1.0, 5), (True, 1.0, 6), (True, -1.0, 1)}
+
+
+def test_a_grid_of_which_all_is_excluded_is_empty() -> None:
+    assert all_cells(space_of({"x": {"values": [1, 2]}}, exclude=["x > 0"])) == []
+
+
+def test_words_of_different_length_stay_whole() -> None:
+    cells = all_cells(space_of({"surface": {"values": ["rough", "smooth"], "when": "width > 1"}, "width": 2}))
+    assert [cell["surface"] for _, cell in cells] == ["rough", "smooth"]
+
+
+# Random
+
+AXES: dict[str, Any] = {
+    "x": {"min": -2, "max": 5},
+    "rate": {"min": 0.001, "max": 1, "scale": "log"},
+    "level": {"min": 3, "max": 9, "when": "x > 0"},
+    "surface": {"values": ["smooth", "rough"]},
+}
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 400), st.integers(1, 400), st.integers(0, 5))
+def test_a_larger_budget_adds_cells_and_changes_none(few: int, more: int, seed: int) -> None:
+    first = all_cells(random_space(AXES, min(few, more), seed, exclude=["x > 4"]))
+    assert first == all_cells(random_space(AXES, max(few, more), seed, exclude=["x > 4"]))[: len(first)]
+
+
+def test_a_budget_beyond_one_chunk_keeps_the_first_cells() -> None:
+    few, many = random_space(AXES, 1000), random_space(AXES, 40_000)
+    assert all_cells(few) == list(itertools.islice(iter(all_cells(many)), 1000))
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 300), st.integers(0, 100))
+def test_random_cells_are_distinct_within_bounds_and_never_excluded(count: int, seed: int) -> None:
+    found = all_cells(random_space(AXES, count, seed, exclude=["x > 4 and rate < 0.1"]))
+    assert len(found) == count
+    assert len({name for name, _ in found}) == count
+    for name, cell in found:
+        x, rate, level = float(cell["x"]), float(cell["rate"]), int(cell["level"])
+        assert name == cell_id("bowl", 1, cell)
+        assert -2 <= x <= 5
+        assert 0.001 <= rate <= 1
+        assert level in range(3, 10) if x > 0 else level == 1
+        assert not (x > 4 and rate < 0.1)
+        assert [type(cell[name]) for name in AXES] == [float, float, int, str]
+
+
+def test_another_seed_draws_other_cells() -> None:
+    first, second = (all_cells(random_space(AXES, 20, seed)) for seed in (0, 1))
+    assert not {name for name, _ in first} & {name for name, _ in second}
+
+
+def test_an_axis_is_drawn_the_same_whatever_the_others_are() -> None:
+    alone = all_cells(random_space({"x": AXES["x"]}, 50))
+    together = all_cells(random_space(AXES, 50))
+    assert [cell["x"] for _, cell in alone] == [cell["x"] for _, cell in together]
+
+
+def test_a_small_discrete_space_ends_when_all_of_it_has_been_drawn() -> None:
+    parameters = {"level": {"min": 1, "max": 5}, "surface": {"values": ["smooth", "rough"]}}
+    found = all_cells(random_space(parameters, 1000))
+    assert len(found) == 10
+
+
+def test_a_space_of_which_all_is_excluded_ends() -> None:
+    assert all_cells(random_space({"x": {"min": 1, "max": 2}}, 10, exclude=["x > 0"])) == []
+
+
+def drawn(name: str, axis: dict[str, Any], count: int = 4000) -> np.ndarray:
+    return np.array([cell[name] for _, cell in all_cells(random_space({name: axis, "x": {"min": 0, "max": 1}}, count))])
+
+
+def test_draws_are_uniform_on_the_scale_of_their_axis() -> None:
+    x = np.array([float(cell["x"]) for _, cell in all_cells(random_space({"x": {"min": -2, "max": 6}}, 4000))])
+    assert np.histogram(x, bins=4, range=(-2, 6))[0] == pytest.approx(1000, rel=0.1)
+    rate = np.log10(drawn("rate", {"min": 0.001, "max": 1, "scale": "log"}))
+    assert np.histogram(rate, bins=3, range=(-3, 0))[0] == pytest.approx(4000 / 3, rel=0.1)
+
+
+def test_every_whole_number_of_a_range_is_drawn_equally_often() -> None:
+    level = drawn("level", {"min": 1, "max": 4})
+    assert np.bincount(level)[1:] == pytest.approx(1000, rel=0.1)
+
+
+# Size
+
+
+def test_a_million_cells_are_counted_in_seconds_and_little_memory() -> None:
+    space = space_of(
+        {
+            "x": {"min": -10, "max": 10, "points": 1000},
+            "rate": {"min": 0.001, "max": 1, "points": 500, "when": "x > -9.99"},
+            "level": {"values": [1, 2]},
+        },
+        exclude=["x > 9.99"],
+    )
+    began = time.perf_counter()
+    tracemalloc.start()
+    count = sum(map(len, space.cells()))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 998 * 500 * 2 + 2
+    assert time.perf_counter() - began < 60
+    # A million ids alone would take 70 MB, a million dicts of a dozen values more than 600 MB.
+    assert peak < 50e6
+
+
+def test_the_size_of_a_grid_is_known_without_walking_through_it() -> None:
+    assert space_of({"x": {"min": 1, "max": 9, "points": 100}}).grid_size == 100
+    assert space_of({"x": {"values": [1, 2]}, "level": {"min": 0, "max": 9}}).grid_size == 20
+    assert space_of({}).grid_size == 1
