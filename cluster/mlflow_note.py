@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from cluster.mlflow_layout import address, layout
-from cluster.mlflow_runs import WITHOUT_RESULT, Point, Results, counted, digest_of, shown, with_interval
+from cluster.mlflow_points import Final, Point, with_interval
+from cluster.mlflow_runs import WITHOUT_RESULT, Results, counted, digest_of, shown
 from sweeps.spec import Axis, Objective
 
 _BEST_CELLS = 10
@@ -140,7 +141,7 @@ def _best(results: Results, objective: Objective, experiment: str, pages: Mappin
     head = [*results.varying, f"{objective.name}, mean ± 95 % interval", *(other.name for other in others), "seeds"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for key, (mean, std, count) in zip(cells.index.astype(str), cells.to_numpy(), strict=True):
-        value = with_interval(mean, std, int(count))
+        value = with_interval(Final(mean, std, int(count)))
         linked = f"[{value}](#/experiments/{experiment}/runs/{pages[key]})" if key in pages else value
         varied = [shown(settings.loc[key, name], digits=4) for name in results.varying]
         rest = [f"{means[other.name][key]:.4g}" for other in others]

@@ -6,7 +6,8 @@ from typing import Any
 
 from cluster.mlflow_layout import TAG
 from cluster.mlflow_note import SweepPage
-from cluster.mlflow_runs import NestedRun, Point, Results, digest_of
+from cluster.mlflow_points import Point
+from cluster.mlflow_runs import NestedRun, Results, digest_of
 from sweeps.errors import MislabelError
 from sweeps.store import SweepFiles
 

@@ -1,15 +1,15 @@
 """What the MLflow view shows of a sweep's tables: a nested run per cell, or per run, as plain values.
 
-Numbers are those of the store. A cell's curve is the mean over its seeds at each step; a seed that was stopped early
-counts with its last value from there on, so that the curve ends in the mean of `runs`. Values that are not finite are
-left out: MLflow's databases can't hold them (infinity becomes 1.8e308, which ruins every chart).
+A cell's curve is the mean over its seeds at each step; a seed that was stopped early counts with its last value from
+there on, so that the curve ends in the mean of `runs`. Values that are not finite are left out: MLflow's databases
+can't hold them (infinity becomes 1.8e308, which ruins every chart).
 """
 
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cluster.mlflow_points import Final, Point, Span, finals_of, points_of, with_interval
 from sweeps.errors import MislabelError
 from sweeps.spec import spec_from_stored
 from sweeps.store import SweepFiles
@@ -28,15 +29,7 @@ _FORM = 1
 _RUNS_AT_ONCE = 20_000
 WITHOUT_RESULT = ("failed", "lost")
 _LONGEST_NAME = 200
-
-
-@dataclass(frozen=True)
-class Point:
-    metric: str
-    value: float
-    time: int
-    """Milliseconds since 1970."""
-    step: int
+_LONGEST_ERROR = 500
 
 
 @dataclass(frozen=True)
@@ -142,10 +135,12 @@ class Results:
             tags["mislabel.run"] = key
         else:
             tags["mislabel.seeds"] = str(len(runs))
-            tags["mlflow.note.content"] = self._note(runs)
+        finals = finals_of(runs, [*self.metrics, "train_seconds"])
+        if self.by == "cell_id":
+            tags["mlflow.note.content"] = self._note(finals, len(runs))
         failed = runs[runs["status"].isin(WITHOUT_RESULT)]
         if len(failed):
-            tags["mislabel.error"] = str(failed["error"].iloc[0])
+            tags["mislabel.error"] = str(failed["error"].iloc[0] or "no reason given").splitlines()[0][:_LONGEST_ERROR]
         return NestedRun(
             kind="cell" if self.by == "cell_id" else "run",
             key=key,
@@ -155,7 +150,9 @@ class Results:
             ended=ended,
             params=params,
             tags=tags,
-            points=list(self._points(runs, curve, started, ended)),
+            points=list(
+                points_of(finals, curve, Span(started, ended, int(runs["step"].max())), self.spec.track.points)
+            ),
         )
 
     def name(self, run: "pd.Series[Any]") -> str:
@@ -164,63 +161,11 @@ class Results:
         parts = [f"{name}={shown(run[name], digits=4)}" for name in names if not pd.isna(run[name])]
         return " ".join(parts)[:_LONGEST_NAME] or f"cell {run['cell_id'][:8]}"
 
-    def _note(self, runs: pd.DataFrame) -> str:
+    def _note(self, finals: dict[str, Final], seeds: int) -> str:
         """The cell's means in Markdown."""
-        first = [objective.name for objective in self.spec.metric if objective.name in self.metrics]
-        lines = []
-        for name in dict.fromkeys([*first, *self.metrics]):
-            final = runs[name].dropna()
-            if len(final):
-                lines.append(f"| {name} | {with_interval(final.mean(), final.std(), len(final))} |")
-        return "\n".join([f"| {len(runs)} seeds | mean ± 95 % interval |", "|---|---|", *lines])
-
-    def _points(self, runs: pd.DataFrame, curve: pd.DataFrame | None, started: int, ended: int) -> Iterator[Point]:
-        last = int(runs["step"].max())
-        for name in self.metrics:
-            if curve is not None:
-                for step, value in _thinned(curve[name].dropna(), last, self.spec.track.points):
-                    yield Point(name, rounded(value), started + int((ended - started) * step / last), step)
-            final = runs[name].dropna()
-            if len(final):
-                yield Point(name, rounded(final.mean()), ended, last)
-            if len(final) > 1 and f"{name}_std" not in self.metrics:
-                yield Point(f"{name}_std", rounded(final.std()), ended, last)
-        yield Point("train_seconds", rounded(runs["train_seconds"].mean()), ended, last)
-
-
-def with_interval(mean: float, std: float, count: int) -> str:
-    """Such as '0.97 ± 0.014': a mean over seeds and half of its 95 % interval, by Student's t."""
-    if count < 2:
-        return f"{mean:.4g}"
-    return f"{mean:.4g} ± {_student(count) * std / count**0.5:.2g}"
-
-
-@cache
-def _student(count: int) -> float:
-    from scipy import stats
-
-    return float(stats.t.ppf(0.975, count - 1))
-
-
-def rounded(value: float) -> float:
-    """To the digits that single precision has: 0.9, not 0.8999999761581421. The store has the others."""
-    return float(f"{value:.7g}")
-
-
-def _thinned(curve: "pd.Series[float]", last: int, most: int) -> Iterator[tuple[int, float]]:
-    """At most so many steps and values, spread evenly over what was measured, without that of the last step.
-
-    Of a flat stretch only the ends are kept, which draw the same line: MLflow is slow in writing points. The second
-    step is always there, as a logarithmic axis has no place for step 0.
-    """
-    steps, values = curve.index.get_level_values("step").to_numpy(), curve.to_numpy()
-    count = len(steps)
-    chosen = np.unique(np.rint(np.linspace(0, count - 1, min(count, most))).astype(int))
-    for place, i in enumerate(chosen):
-        near = values[chosen[place - 1 : place + 2]]
-        flat = 1 < place < len(chosen) - 1 and (near == near[0]).all()
-        if steps[i] < last and not flat:
-            yield int(steps[i]), float(values[i])
+        first = [objective.name for objective in self.spec.metric if objective.name in finals]
+        lines = [f"| {name} | {with_interval(finals[name])} |" for name in dict.fromkeys([*first, *finals])]
+        return "\n".join([f"| {seeds} seeds | mean ± 95 % interval |", "|---|---|", *lines])
 
 
 def shown(value: Any, digits: int | None = None) -> str:

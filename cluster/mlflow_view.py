@@ -12,9 +12,11 @@ therefore happens in the functions that need it.
 import logging
 import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from cluster.mlflow_pages import Pages, Progress
@@ -23,6 +25,9 @@ from sweeps.errors import MislabelError
 from sweeps.store import Store, SweepFiles
 
 Say = Callable[[str], None]
+# How long leaving a sweep may wait for MLflow without a word, and how long after an error or Ctrl-C.
+_SILENT_SECONDS = 3.0
+_AFTER_ERROR_SECONDS = 10.0
 _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # 7 by default, with growing pauses: minutes where a server is dead
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
@@ -51,55 +56,84 @@ def following(
 ) -> Iterator[None]:
     """Keep MLflow up to date while a sweep runs in the body; without a uri, do nothing.
 
-    A thread does it, off the way of the training. Where MLflow fails it is said once, and tried again in silence; the
-    last sync, when the body has ended, takes `last_seconds` at most.
+    Where MLflow fails it is said once, and tried again in silence; the last sync, when the body has ended, takes
+    `last_seconds` at most.
     """
     if uri is None:
         yield
         return
-    follower = _Follower(View(files, uri), say, every_seconds)
-    follower.start()
+    follower = _Follower(files, uri, say, every_seconds)
     try:
         yield
-    finally:
         follower.finish(last_seconds)
+    except BaseException:
+        follower.finish(min(last_seconds, _AFTER_ERROR_SECONDS))
+        raise
+    finally:
+        follower.end()
 
 
-class _Follower(threading.Thread):
-    """Syncs every few seconds until told to finish, then once more."""
+class _Follower:
+    """The process that writes the view of a running sweep; see `cluster.mlflow_follower`.
 
-    def __init__(self, view: "View", say: Say, every_seconds: float) -> None:
-        super().__init__(name=f"mlflow-view-{view.files.name}", daemon=True)
-        self._view = view
+    A thread would not do: MLflow is pure Python, and while it writes, training in this process, or Ray Tune's loop,
+    would get the interpreter a quarter of the time.
+    """
+
+    def __init__(self, files: SweepFiles, uri: str, say: Say, every_seconds: float) -> None:
+        self._files = files
         self._say = say
-        self._every_seconds = every_seconds
-        self._over = threading.Event()
-        self._given_up = threading.Event()
-        self._complained = False
-        self._complete = False
+        store = files.address.removesuffix(f"/{files.name}")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "cluster.mlflow_follower", store, files.name, uri, str(every_seconds)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,  # Ctrl-C is for the sweep
+        )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
-    def run(self) -> None:
-        while not self._over.wait(self._every_seconds):
-            self._sync(final=False)
-        self._complete = self._sync(final=True)
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._say(line.strip())
 
     def finish(self, last_seconds: float) -> None:
-        self._over.set()
-        self.join(last_seconds)
-        self._given_up.set()
-        if not self._complete:
-            name = self._view.files.name
+        """Let it write what is left, for so long."""
+        name = self._files.name
+        if self._tell("final") and not self._ends_within(min(last_seconds, _SILENT_SECONDS)):
+            self._say(f"writing what is left of {name} to MLflow")
+        if not self._ends_within(last_seconds - _SILENT_SECONDS) or self._process.returncode != 0:
             self._say(f"MLflow does not show all of {name} yet; `mislabel sync {name}` completes it")
 
-    def _sync(self, final: bool) -> bool:
+    def _tell(self, word: str) -> bool:
+        assert self._process.stdin is not None
         try:
-            self._view.sync(final, cancelled=self._given_up.is_set)
-        except Exception as error:  # whatever it is, a view is not worth a sweep
-            if not self._complained and not self._given_up.is_set():
-                self._complained = True
-                self._say(f"{error}; the sweep goes on without it, and its results are in {self._view.files.address}")
+            self._process.stdin.write(f"{word}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
             return False
         return True
+
+    def _ends_within(self, seconds: float) -> bool:
+        try:
+            self._process.wait(max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def end(self) -> None:
+        """End it, whatever it is doing: the next sync mends what it leaves half done."""
+        self._process.kill()
+        self._process.wait()
+        self._listener.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
 
 
 class View:
@@ -117,6 +151,8 @@ class View:
         if self._last == state:
             return 0
         results = Results(self.files)
+        for name, value in _ENVIRONMENT.items():  # some are read when MLflow is imported
+            os.environ.setdefault(name, value)
         try:
             with _as_mislabel_errors(self.uri):
                 if self._client is None:
@@ -133,8 +169,6 @@ class View:
 
 def _connected(uri: str) -> Any:
     """A client of MLflow, whose tables exist."""
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
     from mlflow import MlflowClient
 
     with _quiet("mlflow.store.db.utils", "alembic"):
