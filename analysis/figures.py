@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from analysis.sweep import Sweep
+from analysis.sweep import Sweep, Where
 from sweeps.errors import MislabelError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ _STYLES = ("-", "--", ":", "-.")
 
 
 def draw_curves(
-    sweep: Sweep, path: str | Path, metrics: Sequence[str] = (), by: Sequence[str] = (), where: dict[str, Any] | None = None
+    sweep: Sweep, path: str | Path, metrics: Sequence[str] = (), by: Sequence[str] = (), where: Where | None = None
 ) -> None:
     """Metrics over steps, one panel each: mean and 95 % interval over seeds.
 
@@ -43,7 +43,8 @@ def draw_curves(
     handles, labels = axes.flat[0].get_legend_handles_labels()
     if len(labels) > 1:
         figure.legend(handles, labels, title=", ".join(grouping), loc="outside right center", frameon=False, fontsize=8)
-    figure.suptitle(f"{sweep.name}: {sweep.spec.task}, {sweep.spec.seeds.count} seeds, mean and 95 % interval", fontsize=10)
+    seeds = sweep.spec.seeds.count
+    figure.suptitle(f"{sweep.name}: {sweep.spec.task}, {seeds} seeds, mean and 95 % interval", fontsize=10)
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
@@ -52,7 +53,7 @@ def draw_curves(
         plt.close(figure)
 
 
-def _draw_lines(axis: "Axes", sweep: Sweep, metric: str, by: Sequence[str], where: dict[str, Any] | None) -> None:
+def _draw_lines(axis: "Axes", sweep: Sweep, metric: str, by: Sequence[str], where: Where | None) -> None:
     import matplotlib
 
     table = sweep.curve(metric, by=by or ["task"], where=where)

@@ -1,7 +1,7 @@
 """Run a sweep on Ray: Tune schedules packs as its trials, in actors that are reused; the only module that knows Tune.
 
-Nothing of Tune's own record is kept. Workers write results and checkpoints to the store themselves, and a restarted actor
-takes up its pack from there, so Tune's snapshots, loggers and restore are switched off.
+Nothing of Tune's own record is kept. Workers write results and checkpoints to the store themselves, and a restarted
+actor takes up its pack from there, so Tune's snapshots, loggers and restore are switched off.
 """
 
 import logging
@@ -67,9 +67,8 @@ def worker_slots(resources: Resources) -> int:
         slots = min(slots, int(available.get("GPU", 0) // resources.gpu))
     if slots < 1:
         has = ", ".join(f"{available.get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))
-        raise MislabelError(
-            f"resources: a pack wants {resources.cpu:g} CPU and {resources.gpu:g} GPU, but the cluster has {has}; ask for less"
-        )
+        wants = f"{resources.cpu:g} CPU and {resources.gpu:g} GPU"
+        raise MislabelError(f"resources: a pack wants {wants}, but the cluster has {has}; ask for less")
     return slots
 
 
@@ -86,7 +85,11 @@ def run_on_ray(feed: Feed, store: Store, resources: Resources, slots: int, show:
         tuner = tune.Tuner(
             trainable,
             tune_config=tune.TuneConfig(
-                search_alg=searcher, num_samples=-1, max_concurrent_trials=slots, reuse_actors=True, trial_dirname_creator=_dirname
+                search_alg=searcher,
+                num_samples=-1,
+                max_concurrent_trials=slots,
+                reuse_actors=True,
+                trial_dirname_creator=_dirname,
             ),
             run_config=tune.RunConfig(
                 name=feed.plan.spec.name,

@@ -3,10 +3,11 @@
 import os
 import platform
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sweeps.errors import SweepBusyError
+from sweeps.errors import StoreError, SweepBusyError
 from sweeps.store import SweepFiles
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ class Heartbeat:
         self._stop_written = False
 
     def beat(self, state: str = "running") -> None:
+        """Say how far the sweep is. A store that can't be written is the workers' to report, not ours."""
+        with suppress(StoreError):
+            self._write(state)
+
+    def _write(self, state: str) -> None:
         if self.feed.stop_reason and not self._stop_written:
             self.files.write_text("stop", self.feed.stop_reason)
             self._stop_written = True

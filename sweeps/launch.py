@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from sweeps.adoption import adopt, adoptable
 from sweeps.errors import Problem, SpecError
 from sweeps.feed import Asked, Feed, Listed, Means, Source
 from sweeps.heartbeat import Heartbeat, refuse_if_running
@@ -75,6 +76,7 @@ def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retr
     files = store.sweep(spec.name)
     refuse_other_spec(spec, task, files)
     plan = make_plan(spec, task, files, retry)
+    plan.elsewhere = {name: len(runs) for name, runs in adoptable(spec, task, store).items()}
     decide_sizes(plan, _sizing(task, files, machine))
     return plan
 
@@ -87,6 +89,8 @@ def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = F
     refuse_other_spec(spec, task, files)
     for moved in files.set_damaged_aside():
         say(f"{moved} is damaged: set aside, and its runs are run again")
+    for name, runs in adopt(spec, task, store).items():
+        say(f"{runs:,} runs are the same as in {name}: taken over from there")
     launch = Launch(spec, task, files, retry)
     files.revise_spec(spec.to_yaml())
     files.remove("stop")

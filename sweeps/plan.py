@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sweeps.errors import Problem, SpecError
@@ -75,6 +75,8 @@ class Plan:
     missing: int = 0
     pack_bytes: int = 0
     """Memory of the largest pack."""
+    elsewhere: dict[str, int] = field(default_factory=dict)
+    """Of the missing runs, how many other sweeps of the store have."""
 
     @property
     def packs(self) -> int:

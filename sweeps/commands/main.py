@@ -62,8 +62,8 @@ def cli(debug: bool) -> None:
       mislabel results quickstart                   # its table, mean ± 95 % interval
       mislabel ui                                   # follow it in the browser
 
-    Results are printed to stdout, everything else to stderr. Exit code 0: done; 1: some runs failed; 2: wrong usage or
-    spec, nothing was run; 130: interrupted, the same command continues.
+    Results are printed to stdout, everything else to stderr. Exit code 0: done; 1: some runs failed, or the
+    store did; 2: wrong usage or spec, nothing was run; 130: interrupted, the same command continues.
     """
 
 

@@ -54,6 +54,7 @@ def plan_as_json(plan: "Plan") -> dict[str, Any]:
         "seeds": plan.spec.seeds.count,
         "runs": plan.runs,
         "in_store": plan.runs - plan.missing,
+        "in_other_sweeps": plan.elsewhere,
         "to_run": plan.missing,
         "packs": plan.packs,
         "from_checkpoint": len(plan.resumed),
@@ -81,8 +82,9 @@ def _text(plan: "Plan") -> str:
         ("to run", f"{plan.missing:,} ({steps})"),
         ("packs", f"{plan.packs:,} of {shown} runs, {shapes}, {resumed} to go on from"),
         ("memory", f"{amount(plan.pack_bytes)} in the largest pack"),
+        ("elsewhere", ", ".join(f"{n:,} of these in {name}, to be taken over" for name, n in plan.elsewhere.items())),
         ("time", f"about {time} on {count(plan.workers, 'worker')}, from a trial of each shape on this machine"),
     ]
     if not plan.missing:
         rows = [row for row in rows if row[0] not in ("packs", "memory", "time")]
-    return columns(rows[1:], rows[0])
+    return columns([row for row in rows[1:] if row[1]], rows[0])

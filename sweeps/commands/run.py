@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @options.mlflow
 @options.sets
 @click.option("--inline", is_flag=True, help="Run in this process, without Ray: for debuggers and small sweeps.")
-@click.option("--address", envvar="RAY_ADDRESS", metavar="RAY", help="A running Ray cluster; by default one is started here.")
+@click.option("--address", envvar="RAY_ADDRESS", metavar="RAY", help="A running Ray cluster. Default: start one here.")
 @click.option("--retry-failed", is_flag=True, help="Also run again what failed before.")
 @click.option("--no-mlflow", is_flag=True, help="Write no MLflow view now; `mislabel sync` makes it later.")
 @options.as_json
@@ -32,8 +32,8 @@ def command(
 ) -> int:  # fmt: skip
     """Run the sweep in SPEC.yaml: every run that the store does not have yet.
 
-    Running the same command again continues after an interruption (Ctrl-C lets running packs checkpoint) or a crash, and
-    does nothing when all is there. With more values or seeds in the spec, only the new runs are trained.
+    Running the same command again continues after an interruption (Ctrl-C lets running packs checkpoint) or a crash,
+    and does nothing when all is there. With more values or seeds in the spec, only the new runs are trained.
 
     \b
       mislabel run noise.yaml
@@ -61,11 +61,9 @@ def command(
             launch.finish()
     _say_end(launch)
     _print(launch, store, as_json)
-    if launch.feed.broken:
-        raise launch.feed.broken
     if launch.feed.stop_reason == "interrupted":
         return 130
-    return 1 if launch.feed.progress.statuses.keys() & {"failed", "lost"} else 0
+    return 1 if launch.feed.broken or launch.feed.progress.statuses.keys() & {"failed", "lost"} else 0
 
 
 Runner = Callable[["Feed", Any, Callable[[], None]], None]
@@ -83,7 +81,8 @@ def _machine(inline: bool, address: str | None, resources: "Resources") -> Itera
 
         device = torch.device("cuda" if resources.gpu and torch.cuda.is_available() else "cpu")
         torch.set_num_threads(max(1, int(resources.cpu)))
-        yield Machine(1, free_memory_bytes(), device), lambda feed, store, show: run_inline(feed, feed.files, device, show)
+        machine = Machine(1, free_memory_bytes(), device)
+        yield machine, lambda feed, store, show: run_inline(feed, feed.files, device, show)
         return
     say("starting Ray on this machine …" if address is None else f"joining Ray at {address} …")
     from cluster.tune_runner import connected, run_on_ray, worker_memory_bytes, worker_slots
@@ -106,19 +105,19 @@ def _train(launch: "Launch", store: Any, runner: Runner) -> None:
         launch.heartbeat.beat()
         line.update()
 
-    with _interruptible(launch, show), line.shown():
+    with line.shown(), _interruptible(launch, line.say, show):
         runner(launch.feed, store, show)
 
 
 @contextmanager
-def _interruptible(launch: "Launch", show: Callable[[], None]) -> Iterator[None]:
+def _interruptible(launch: "Launch", tell: Callable[[str], None], show: Callable[[], None]) -> Iterator[None]:
     """The first Ctrl-C (or a polite kill) lets packs checkpoint; the second one ends at once."""
 
     def stop(signum: int, frame: Any) -> None:
         if launch.feed.stop_reason:
             raise KeyboardInterrupt
         launch.feed.stop("interrupted")
-        say("interrupted: running packs are being checkpointed; press Ctrl-C again to end at once")
+        tell("interrupted: running packs are being checkpointed; press Ctrl-C again to end at once")
         show()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -134,7 +133,8 @@ def _counted(launch: "Launch") -> str:
 
     plan = launch.plan
     has = plan.runs - plan.missing
-    text = f"{launch.spec.name}: {count(plan.cells, 'cell')} × {count(launch.spec.seeds.count, 'seed')} = {count(plan.runs, 'run')}"
+    cells, seeds, runs = count(plan.cells, "cell"), count(launch.spec.seeds.count, "seed"), count(plan.runs, "run")
+    text = f"{launch.spec.name}: {cells} × {seeds} = {runs}"
     return f"{text}, {has:,} in the store already" if has else text
 
 
@@ -178,7 +178,7 @@ def _say_end(launch: "Launch") -> None:
     for run, error in list(feed.errors.items())[:5]:
         say(f"run {run} failed: {error.splitlines()[0]}")
     if feed.stop_reason:
-        say(f"stopped: {feed.stop_reason}; the same command continues")
+        say(f"stopped: {feed.stop_reason}" + ("" if feed.broken else "; the same command continues"))
     progress = feed.progress
     ended = ", ".join(f"{n:,} {status}" for status, n in sorted(progress.statuses.items())) or "none ended"
     rate = f" ({1e6 * progress.elapsed / progress.steps_done:,.2f} µs per run-step)" if progress.steps_done else ""

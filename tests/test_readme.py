@@ -1,0 +1,83 @@
+"""What README and CONTRIBUTING say is true: their specs plan, their commands exist, their example task keeps the contract."""
+
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+import pytest
+
+from sweeps.check import checked_spec
+from sweeps.commands.main import COMMANDS, cli
+from sweeps.document import read_document
+from sweeps.errors import SpecError
+from sweeps.space import Space
+from tasks.conformance import CHECKS
+from tasks.registry import task_names
+from tasks.task import Task
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def _blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_spec_of_the_readme_is_right() -> None:
+    (text,) = _blocks(README, "yaml")
+    spec, task = checked_spec(read_document(text, "README.md"))
+    assert sum(len(cells) for cells in Space(spec, task).cells()) > 10
+
+
+def test_the_mistakes_that_the_readme_shows_are_reported_as_it_says() -> None:
+    (text,) = _blocks(README, "yaml")
+    broken = text.replace("noise_rate: {values", "nois_rate: {values").replace("{min: 0.01", "{min: -1")
+    with pytest.raises(SpecError) as caught:
+        checked_spec(read_document(broken, "noise.yaml"))
+    shown = next(block for block in _blocks(README, "console") if "did you mean" in block)
+    said = [re.sub(r"line \d+, ", "", str(problem)) for problem in caught.value.problems]
+    for line in re.findall(r"line \d+, (.*)", shown):
+        assert line in said
+
+
+@pytest.mark.parametrize("line", [line for block in _blocks(README, "console") for line in block.splitlines()])
+def test_every_command_of_the_readme_exists_with_its_options(line: str) -> None:
+    if not line.startswith("$ mislabel "):
+        pytest.skip("not one of our commands")
+    words = shlex.split(line.removeprefix("$ mislabel "), comments=True)
+    command = cli.get_command(click.Context(cli), words[0])
+    assert command is not None
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("-")} <= known
+
+
+def test_the_readme_names_every_task_and_its_pictures_are_there() -> None:
+    assert set(re.findall(r"\| `([a-z_.]+)` \|", README)) == {name for name in task_names() if name != "bowl"}
+    for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
+        assert (ROOT / picture).is_file(), picture
+    assert "quickstart" in (ROOT / "Makefile").read_text()
+    assert COMMANDS.keys() >= {"run", "plan", "results"}
+
+
+@pytest.fixture(scope="module")
+def example() -> Task[Any]:
+    """The task that CONTRIBUTING shows, made a module as a user's file would be."""
+    module = ModuleType("random_walk")
+    sys.modules["random_walk"] = module
+    exec(compile(_blocks(CONTRIBUTING, "python")[0], "CONTRIBUTING.md", "exec"), module.__dict__)
+    task: Task[Any] = module.task
+    return task
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_task_that_contributing_shows_keeps_the_contract(
+    check: Callable[[Task[Any]], None], example: Task[Any]
+) -> None:
+    check(example)
+    assert example.summary.startswith("Random walk")
