@@ -9,12 +9,8 @@ from sweeps.commands.options import say
 @click.command()
 @click.argument("name")
 @options.store
-@click.option(
-    "--metric", "-m", "metrics", multiple=True, help="A metric to draw, a panel each. Default: the objective."
-)
-@click.option(
-    "--by", multiple=True, metavar="PARAMETER", help="Colour by the first, style by the second. Default: what varies."
-)
+@click.option("--metric", "-m", "metrics", multiple=True, help="A metric, a panel each. Default: the objective.")
+@click.option("--by", multiple=True, metavar="PARAMETER", help="Colour by the first, style by the second.")
 @click.option("--out", "-o", type=click.Path(dir_okay=False), help="File to write (png, pdf, svg). Default: NAME.png.")
 def command(name: str, store: str, metrics: tuple[str, ...], by: tuple[str, ...], out: str | None) -> None:
     """Draw metrics over training steps: mean and 95 % interval over seeds.
