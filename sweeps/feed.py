@@ -19,6 +19,7 @@ from sweeps.sizing import Sizing
 from sweeps.spec import Spec
 from sweeps.store import SweepFiles
 from sweeps.worker import Report, record_failure
+from tasks.parameters import Value
 
 
 class Means:
@@ -164,6 +165,8 @@ class Feed:
         self.broken: StoreError | None = None
         self.errors: dict[str, str] = {}
         """Run id and reason of each failure."""
+        self.best_cell: dict[str, Value] = {}
+        """What varies, in the best cell that this launch completed."""
         self._source = source
         self._again: deque[PackOrder] = deque()
         self._running: dict[str, PackOrder] = {}
@@ -202,9 +205,12 @@ class Feed:
         elif report.halted:
             self._released(report.pack)
         elif report.finished:
-            self._released(report.pack)
+            order = self._released(report.pack)
             for outcome in report.outcomes:
                 self._ended(outcome)
+            if order is not None and self.means.best and self.means.best[1] in order.cells:
+                values = order.values(order.cells.index(self.means.best[1]))
+                self.best_cell = {name: values[name] for name in self.plan.spec.axes()}
 
     def lost(self, pack: str, error: str) -> None:
         """The pack's worker died too often; its runs are recorded as lost, and run again by the next launch."""

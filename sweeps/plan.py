@@ -73,6 +73,8 @@ class Plan:
     cells: int = 0
     runs: int = 0
     missing: int = 0
+    failed: int = 0
+    """Runs that failed before and are not run again."""
     pack_bytes: int = 0
     """Memory of the largest pack."""
     elsewhere: dict[str, int] = field(default_factory=dict)
@@ -105,6 +107,7 @@ def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool = Fals
     shapes = task.names("shape")
     checkpoints = {run: pack for pack, runs in files.checkpoints() for run in runs}
     held: dict[str, list[Row]] = defaultdict(list)
+    seeds = set(spec.seed_range)
     for cells in space.cells():
         for i, shape in enumerate(_shapes(cells, shapes)):
             group = plan.groups.get(shape)
@@ -114,6 +117,7 @@ def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool = Fals
             plan.cells += 1
             group.runs += spec.seeds.count
             group.missing += len(missing)
+            plan.failed += 0 if retry else len(ended.failed.get(cells.ids[i], set()) & seeds)
             if checkpoints:
                 for seed in missing:
                     if (run := run_id(cells.ids[i], seed)) in checkpoints:
@@ -135,6 +139,7 @@ def _open_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool) -> P
         for seeds in (*ended.seeds.values(), *([] if retry else ended.failed.values()))
     )
     plan.missing = max(0, plan.runs - has)
+    plan.failed = 0 if retry else ended.statuses["failed"]
     sample = Group(Space(spec, task).sample_cell(), plan.runs, plan.missing)
     plan.groups[_sample_shape(sample.values, spec, task)] = sample
     _refuse_conflicts(spec, task, plan)

@@ -52,7 +52,8 @@ def command(
         say(f"{_counted(launch)}; nothing to run")
         with view:
             pass
-        return _print(launch, store, as_json)
+        _print(launch, store, as_json)
+        return _exit_code(launch.plan.failed)
     with _machine(inline, address, read.resources) as (machine, runner):
         launch.equip(machine)
         _say_plan(launch)
@@ -63,7 +64,8 @@ def command(
     _print(launch, store, as_json)
     if launch.feed.stop_reason == "interrupted":
         return 130
-    return 1 if launch.feed.broken or launch.feed.progress.statuses.keys() & {"failed", "lost"} else 0
+    statuses = launch.feed.progress.statuses
+    return 1 if launch.feed.broken else _exit_code(launch.plan.failed + statuses["failed"] + statuses["lost"])
 
 
 Runner = Callable[["Feed", Any, Callable[[], None]], None]
@@ -157,7 +159,15 @@ def _view(store: Any, launch: "Launch", tracking_uri: str | None) -> Any:
     return following(launch.files, uri, say)
 
 
-def _print(launch: "Launch", address: str, as_json: bool) -> int:
+def _exit_code(failed: int) -> int:
+    from sweeps.commands.screen import count
+
+    if failed:
+        say(f"{count(failed, 'run')} failed; `mislabel status` says why, --retry-failed runs them again")
+    return 1 if failed else 0
+
+
+def _print(launch: "Launch", address: str, as_json: bool) -> None:
     """The table of cells, where there are any, and where to find more."""
     from sweeps.commands.results import print_cells, table_of_cells
 
@@ -168,7 +178,6 @@ def _print(launch: "Launch", address: str, as_json: bool) -> int:
         else:
             print_cells(table, most=20)
     _say_where(address, launch.spec.name)
-    return 0
 
 
 def _say_end(launch: "Launch") -> None:

@@ -67,7 +67,10 @@ def progress_text(feed: "Feed", spec: "Spec") -> str:
     if progress.seconds_left is not None and not feed.stop_reason:
         parts.append(f"{duration(progress.seconds_left)} left")
     if feed.means.best:
-        parts.append(f"best {spec.metric[0].name} {feed.means.best[0]:.4g}")
+        at = ", ".join(
+            f"{name} {v:.4g}" if isinstance(v, float) else f"{name} {v}" for name, v in feed.best_cell.items()
+        )
+        parts.append(f"best {spec.metric[0].name} {feed.means.best[0]:.4g}" + (f" at {at}" if at else ""))
     if feed.stop_reason:
         parts.append("stopping: packs are being checkpointed")
     return " · ".join(parts)
