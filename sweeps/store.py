@@ -12,26 +12,29 @@ Workers write parts. A part's name is fixed by the runs in it, so writing it aga
 is written last: a run exists once its row in `runs` does. Files appear whole or not at all.
 """
 
-import errno
 import json
 import os
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from sweeps.errors import MislabelError, StoreError, nearest
+from sweeps.filesystem import as_store_errors, get, is_file, listed, put
 from sweeps.identity import pack_id
 
 SCHEMA = 1
 TABLES = ("curves", "arrays", "runs")
 """In the order of writing: a row in `runs` says that the other two are complete."""
+_WITHOUT_RESULT = ("failed", "lost")
 # Parts are merged until they have about this size.
 _PART_BYTES = 128 << 20
+# Attempts to read tables whose parts are being merged.
+_READS = 5
 
 
 class Store:
@@ -54,11 +57,11 @@ class Store:
         return self._root if isinstance(self._fs, fs.LocalFileSystem) else None
 
     def _check_version(self) -> None:
-        text = _get(self._fs, f"{self._root}/store.json")
+        text = get(self._fs, f"{self._root}/store.json")
         if text is None:
             return
         try:
-            version = json.loads(text)["schema"]
+            version = int(json.loads(text)["schema"])
         except (ValueError, KeyError, TypeError):
             raise StoreError(f'{self.address}/store.json: is damaged; it should read {{"schema": {SCHEMA}}}') from None
         if version > SCHEMA:
@@ -69,21 +72,22 @@ class Store:
 
     def prepare(self) -> None:
         """Make the store where it is not there yet; StoreError where it can't be written."""
-        with _as_store_errors(self.address):
-            if _get(self._fs, f"{self._root}/store.json") is None:
-                _put(self._fs, f"{self._root}/store.json", json.dumps({"schema": SCHEMA}).encode())
+        with as_store_errors(self.address):
+            if get(self._fs, f"{self._root}/store.json") is None:
+                put(self._fs, f"{self._root}/store.json", json.dumps({"schema": SCHEMA}).encode())
             else:
                 probe = f"{self._root}/.writable-{uuid.uuid4().hex}"
-                _put(self._fs, probe, b"")
+                put(self._fs, probe, b"")
                 self._fs.delete_file(probe)
 
     def names(self) -> list[str]:
         """Names of the sweeps in the store."""
-        found = _listed(self._fs, self._root)
+        with as_store_errors(self.address):
+            found = listed(self._fs, self._root)
         return sorted(i.base_name for i in found if i.type == fs.FileType.Directory and self._has_spec(i.base_name))
 
     def _has_spec(self, name: str) -> bool:
-        return bool(self._fs.get_file_info(f"{self._root}/{name}/spec.yaml").type == fs.FileType.File)
+        return is_file(self._fs, f"{self._root}/{name}/spec.yaml")
 
     def sweep(self, name: str) -> "SweepFiles":
         """The files of a sweep, which need not exist yet."""
@@ -113,15 +117,15 @@ class SweepFiles:
 
     def read_text(self, file: str) -> str | None:
         """The file's text, or None where there is no such file."""
-        data = _get(self._fs, f"{self._root}/{file}")
+        data = get(self._fs, f"{self._root}/{file}")
         return None if data is None else data.decode()
 
     def write_text(self, file: str, text: str) -> None:
-        with _as_store_errors(self.address):
-            _put(self._fs, f"{self._root}/{file}", text.encode())
+        with as_store_errors(self.address):
+            put(self._fs, f"{self._root}/{file}", text.encode())
 
     def remove(self, file: str) -> None:
-        if self._fs.get_file_info(f"{self._root}/{file}").type == fs.FileType.File:
+        if is_file(self._fs, f"{self._root}/{file}"):
             self._fs.delete_file(f"{self._root}/{file}")
 
     def read_json(self, file: str) -> Any:
@@ -138,97 +142,122 @@ class SweepFiles:
         """Make this the sweep's spec, and keep it as a revision where it differs from the last."""
         if self.read_text("spec.yaml") == text:
             return
-        number = len(_listed(self._fs, f"{self._root}/revisions")) + 1
+        number = len(listed(self._fs, f"{self._root}/revisions")) + 1
         self.write_text(f"revisions/{number:04}.yaml", text)
         self.write_text("spec.yaml", text)
 
     def launches(self) -> list[dict[str, Any]]:
         """Provenance of every time the sweep was run, oldest first."""
-        found = sorted(info.base_name for info in _listed(self._fs, f"{self._root}/launches"))
+        found = sorted(info.base_name for info in listed(self._fs, f"{self._root}/launches"))
         return [launch for name in found if (launch := self.read_json(f"launches/{name}"))]
 
     # Tables
 
     def write_results(self, part: str, tables: dict[str, pa.Table]) -> None:
         """Write one part of each table; `runs` comes last."""
-        with _as_store_errors(self.address):
+        with as_store_errors(self.address):
             for name in TABLES:
                 if name in tables and (tables[name].num_rows or name == "runs"):
-                    _put(self._fs, self._part(name, part), _parquet(tables[name]))
+                    put(self._fs, self._part(name, part), _parquet(tables[name]))
 
     def parts(self, table: str) -> list[str]:
         return sorted(
             info.base_name.removesuffix(".parquet")
-            for info in _listed(self._fs, f"{self._root}/{table}")
+            for info in listed(self._fs, f"{self._root}/{table}")
             if info.base_name.endswith(".parquet") and not info.base_name.startswith(".")
         )
 
     def columns(self, table: str) -> list[str]:
-        """Names of the table's columns, as its first part has them; none where it has no part."""
-        parts = self.parts(table)
-        return list(self._schema(self._part(table, parts[0])).names) if parts else []
+        """Names of the table's columns; none where it has no part."""
+        paths = [self._part(table, part) for part in self._complete(table)]
+        return list(self._schema(paths).names) if paths else []
 
     def read(self, table: str, columns: Sequence[str] | None = None, where: Any = None) -> pa.Table:
         """The table, each run once. `where` is a pyarrow expression; it and `columns` are pushed down to Parquet.
 
         StoreError that names the file where a part is damaged.
         """
-        try:
-            return self._read(table, columns, where)
-        except FileNotFoundError:  # parts were merged while we read
-            return self._read(table, columns, where)
+        for _ in range(_READS):
+            try:
+                return self._read(table, columns, where)
+            except FileNotFoundError:  # parts were merged while we read
+                continue
+        raise StoreError(f"{self.address}/{table}: changes faster than it can be read; try again")
+
+    def _complete(self, table: str) -> list[str]:
+        """Parts of the table whose rows in `runs` are there too: others are still being written, or never will be."""
+        runs = self.parts("runs")
+        return runs if table == "runs" else sorted(set(runs) & set(self.parts(table)))
 
     def _read(self, table: str, columns: Sequence[str] | None, where: Any) -> pa.Table:
+        parts = self._complete(table)
+        if not parts:
+            return pa.table({name: pa.array([], pa.string()) for name in columns or ()})
+        schema = self._schema([self._part(table, part) for part in parts])
+        for name in columns or ():
+            if name not in schema.names:
+                known = nearest(name, schema.names) or f"; it has {', '.join(schema.names)}"
+                raise MislabelError(f"{name!r} is not a column of {self.name}/{table}{known}")
+        superseded = self._superseded_runs()
+        groups = [([part for part in parts if part not in superseded], where)]
+        for part, runs in superseded.items():
+            if part in parts:
+                counts = ~pc.field("run_id").isin(pa.array(runs, pa.string()))
+                groups.append(([part], counts if where is None else where & counts))
+        tables = [self._scanned(table, group, schema, columns, condition) for group, condition in groups if group]
+        return pa.concat_tables(tables)
+
+    def _scanned(
+        self, table: str, parts: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None, where: Any = None
+    ) -> pa.Table:
         import pyarrow.dataset as ds
 
-        paths = [self._part(table, part) for part in self.parts(table)]
-        if not paths:
-            return pa.table({name: pa.array([], pa.string()) for name in columns or ()})
-        schema = pa.unify_schemas([self._schema(path) for path in paths], promote_options="permissive")
-        dataset = ds.dataset(paths, schema=schema, filesystem=self._fs, format="parquet")
-        repeated = self._repeated_runs(dataset if table == "runs" else None)
-        if repeated is not None:
-            import pyarrow.compute as pc
-
-            for run, kept in repeated.items():
-                once = (pc.field("run_id") != run) | (pc.field("pack_id") == kept)
-                where = once if where is None else where & once
+        paths = [self._part(table, part) for part in parts]
+        checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+        parquet = ds.ParquetFileFormat(default_fragment_scan_options=checked)
+        dataset = ds.dataset(paths, schema=schema, filesystem=self._fs, format=parquet)
         try:
             return dataset.to_table(columns=None if columns is None else list(columns), filter=where)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise self._damaged(self._first_damaged(paths), error) from None
-
-    def _repeated_runs(self, runs: Any) -> dict[str, str] | None:
-        """Runs that stand in more than one part, with the pack whose row counts: that of the last attempt."""
-        if len(self.parts("runs")) < 2:
-            return None
-        if runs is None:
-            import pyarrow.dataset as ds
-
-            runs = ds.dataset(
-                [self._part("runs", p) for p in self.parts("runs")], filesystem=self._fs, format="parquet"
-            )
-        rows = runs.to_table(columns=["run_id", "pack_id", "attempt"])
-        ids = rows["run_id"]
-        if len(ids.unique()) == len(ids):
-            return None
-        best: dict[str, tuple[int, str]] = {}
-        twice = set()
-        for run, pack, attempt in zip(
-            ids.to_pylist(), rows["pack_id"].to_pylist(), rows["attempt"].to_pylist(), strict=True
-        ):
-            if run in best:
-                twice.add(run)
-            best[run] = max(best.get(run, (-1, "")), (attempt, pack))
-        return {run: best[run][1] for run in twice}
-
-    def _schema(self, path: str) -> pa.Schema:
-        try:
-            return pq.read_schema(path, filesystem=self._fs).remove_metadata()
         except FileNotFoundError:
             raise
         except (OSError, pa.ArrowInvalid) as error:
-            raise self._damaged(path, error) from None
+            raise self._damaged(self._first_damaged(paths), error) from None
+
+    def _superseded_runs(self) -> Mapping[str, list[str]]:
+        """By part, the runs in it that count from another part: one where they ended, of the last attempt at them.
+
+        A run stands in two parts where it was run again, or where a merge was cut short.
+        """
+        parts = self.parts("runs")
+        if len(parts) < 2:
+            return {}
+        schema = self._schema([self._part("runs", part) for part in parts])
+        runs = self._scanned("runs", parts, schema, ["run_id"])["run_id"]
+        if len(runs.unique()) == len(runs):
+            return {}
+        counting: dict[str, tuple[bool, int, str]] = {}
+        superseded: dict[str, list[str]] = {}
+        for part in parts:
+            rows = self._scanned("runs", [part], schema, ["run_id", "status", "attempt"])
+            for run, status, attempt in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+                rank = (status not in _WITHOUT_RESULT, attempt, part)
+                loser = min(rank, counting.get(run, rank))
+                counting[run] = max(rank, counting.get(run, rank))
+                if loser != counting[run]:
+                    superseded.setdefault(loser[2], []).append(run)
+        return superseded
+
+    def _schema(self, paths: Sequence[str]) -> pa.Schema:
+        """All columns that one of the files has: a part of failed runs has no metrics."""
+        schemas = []
+        for path in paths:
+            try:
+                schemas.append(pq.read_schema(path, filesystem=self._fs).remove_metadata())
+            except FileNotFoundError:
+                raise
+            except (OSError, pa.ArrowInvalid) as error:
+                raise self._damaged(path, error) from None
+        return pa.unify_schemas(schemas, promote_options="permissive")
 
     def _first_damaged(self, paths: list[str]) -> str:
         for path in paths:
@@ -246,12 +275,13 @@ class SweepFiles:
     def set_damaged_aside(self) -> list[str]:
         """Move parts that can't be read out of the tables, with all that was written with them; returns what was moved.
 
-        Their runs are then missing, so that the next plan runs them again.
+        Their runs are then missing, so that the next plan runs them again. Every page is read: a checksum tells whether
+        it is what was written. What killed writers have left behind goes too.
         """
         bad = {part for table in TABLES for part in self.parts(table) if not self._readable(table, part)}
         complete = set(self.parts("runs"))
         moved = []
-        with _as_store_errors(self.address):
+        with as_store_errors(self.address):
             for table in TABLES:
                 for part in self.parts(table):
                     if part in bad:
@@ -260,13 +290,17 @@ class SweepFiles:
                         moved.append(self._shown(self._part(table, part)))
                     elif part not in complete:  # its writer died before the row in `runs`
                         self._fs.delete_file(self._part(table, part))
+            for folder in (*TABLES, "checkpoints"):
+                for info in listed(self._fs, f"{self._root}/{folder}"):
+                    if info.base_name.startswith("."):
+                        self._fs.delete_file(info.path)
         return moved
 
     def _readable(self, table: str, part: str) -> bool:
         try:
-            file = pq.ParquetFile(self._part(table, part), filesystem=self._fs, page_checksum_verification=True)
-            if table == "runs":
-                file.read()
+            with pq.ParquetFile(self._part(table, part), filesystem=self._fs, page_checksum_verification=True) as file:
+                for _ in file.iter_batches():
+                    pass
         except (OSError, pa.ArrowInvalid):
             return False
         return True
@@ -284,22 +318,26 @@ class SweepFiles:
                 self._merge(group)
 
     def _merge(self, group: list[str]) -> None:
-        repeated = self._repeated_runs(None) or {}
-        tables = {}
-        for name in TABLES:
-            held = [p for p in group if self._fs.get_file_info(self._part(name, p)).type == fs.FileType.File]
-            if held:
-                parts = [pq.read_table(self._part(name, p), filesystem=self._fs) for p in held]
-                merged = pa.concat_tables(parts, promote_options="permissive")
-                tables[name] = _once(merged, repeated)
+        superseded = self._superseded_runs()
+        tables = {name: self._merged(name, group, superseded) for name in TABLES}
         runs = tables["runs"].sort_by([("cell_id", "ascending"), ("seed", "ascending")])
         part = pack_id(runs["run_id"].to_pylist())
-        self.write_results(part, {**tables, "runs": runs})
-        with _as_store_errors(self.address):
+        if runs.num_rows:
+            self.write_results(part, {**tables, "runs": runs})
+        with as_store_errors(self.address):
             for name in reversed(TABLES):
                 for old in set(group) - {part}:
-                    if self._fs.get_file_info(self._part(name, old)).type == fs.FileType.File:
+                    if is_file(self._fs, self._part(name, old)):
                         self._fs.delete_file(self._part(name, old))
+
+    def _merged(self, table: str, group: list[str], superseded: Mapping[str, list[str]]) -> pa.Table:
+        tables = []
+        for part in group:
+            if is_file(self._fs, self._part(table, part)):
+                schema = self._schema([self._part(table, part)])
+                counts = ~pc.field("run_id").isin(pa.array(superseded.get(part, []), pa.string()))
+                tables.append(self._scanned(table, [part], schema, None, counts))
+        return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
 
     def _size(self, part: str) -> int:
         return sum(self._fs.get_file_info(self._part(table, part)).size or 0 for table in TABLES)
@@ -307,20 +345,20 @@ class SweepFiles:
     # Checkpoints
 
     def save_checkpoint(self, pack: str, data: bytes, run_ids: Sequence[str]) -> None:
-        with _as_store_errors(self.address):
-            _put(self._fs, f"{self._root}/checkpoints/{pack}.pt", data)
-            _put(self._fs, f"{self._root}/checkpoints/{pack}.json", json.dumps({"runs": list(run_ids)}).encode())
+        with as_store_errors(self.address):
+            put(self._fs, f"{self._root}/checkpoints/{pack}.pt", data)
+            put(self._fs, f"{self._root}/checkpoints/{pack}.json", json.dumps({"runs": list(run_ids)}).encode())
 
     def load_checkpoint(self, pack: str) -> bytes | None:
-        return _get(self._fs, f"{self._root}/checkpoints/{pack}.pt")
+        return get(self._fs, f"{self._root}/checkpoints/{pack}.pt")
 
     def checkpoints(self) -> Iterator[tuple[str, list[str]]]:
         """Each checkpoint's pack and the runs in it."""
-        for info in _listed(self._fs, f"{self._root}/checkpoints"):
+        for info in listed(self._fs, f"{self._root}/checkpoints"):
             if info.base_name.endswith(".json") and not info.base_name.startswith("."):
                 pack = info.base_name.removesuffix(".json")
                 described = self.read_json(f"checkpoints/{info.base_name}")
-                if described and self._fs.get_file_info(f"{self._root}/checkpoints/{pack}.pt").type == fs.FileType.File:
+                if described and is_file(self._fs, f"{self._root}/checkpoints/{pack}.pt"):
                     yield pack, described["runs"]
 
     def drop_checkpoint(self, pack: str) -> None:
@@ -334,67 +372,8 @@ class SweepFiles:
         return self.address + path.removeprefix(self._root)
 
 
-def _once(table: pa.Table, repeated: dict[str, str]) -> pa.Table:
-    """The table without rows of runs that count from another pack."""
-    if not repeated:
-        return table
-    runs, packs = table["run_id"].to_pylist(), table["pack_id"].to_pylist()
-    return table.filter(pa.array([repeated.get(run, pack) == pack for run, pack in zip(runs, packs, strict=True)]))
-
-
 def _parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     table = table.replace_schema_metadata({"mislabel.schema": str(SCHEMA)})
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     return bytes(sink.getvalue())
-
-
-def _listed(filesystem: Any, folder: str) -> list[Any]:
-    return list(filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True)))
-
-
-def _get(filesystem: Any, path: str) -> bytes | None:
-    try:
-        with filesystem.open_input_stream(path) as stream:
-            return bytes(stream.read())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def _put(filesystem: Any, path: str, data: bytes) -> None:
-    """Write the whole file or nothing. Object stores do so by themselves; a folder needs a rename."""
-    if not isinstance(filesystem, fs.LocalFileSystem):
-        with filesystem.open_output_stream(path) as stream:
-            stream.write(data)
-        return
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    # A leading dot hides the unfinished file from Parquet readers.
-    unfinished = os.path.join(os.path.dirname(path), f".{uuid.uuid4().hex}")
-    try:
-        with open(unfinished, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        if os.path.exists(unfinished):
-            os.unlink(unfinished)
-        raise
-
-
-@contextmanager
-def _as_store_errors(address: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        advice = {
-            errno.ENOSPC: "the disk is full; free some space",
-            errno.EDQUOT: "the disk quota is used up; free some space",
-            errno.EFBIG: "the file size limit is reached; raise it",
-            errno.EACCES: "may not be written; give another store with --store, or the right to write here",
-            errno.EPERM: "may not be written; give another store with --store, or the right to write here",
-            errno.EROFS: "is on a read-only file system; give another store with --store",
-            errno.ENOTDIR: "is not a folder; give another store with --store",
-            errno.EEXIST: "is not a folder; give another store with --store",
-        }.get(error.errno or 0, str(error))
-        raise StoreError(f"{address}: {advice}, then run the same command again") from None
