@@ -1,0 +1,122 @@
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from sweeps.errors import StoreError
+from sweeps.filesystem import as_store_errors, get, is_file, listed, put
+
+LOCAL = fs.LocalFileSystem()
+
+
+def test_a_file_is_written_with_its_folders_and_read_back(tmp_path: Path) -> None:
+    path = f"{tmp_path}/a/b/c.json"
+    put(LOCAL, path, b"first")
+    put(LOCAL, path, b"second")
+    assert get(LOCAL, path) == b"second"
+    assert is_file(LOCAL, path)
+    assert [info.base_name for info in listed(LOCAL, f"{tmp_path}/a/b")] == ["c.json"]
+
+
+def test_what_is_not_there_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    assert get(LOCAL, f"{tmp_path}/no/such") is None
+    assert get(LOCAL, f"{tmp_path}/file/inside") is None
+    assert listed(LOCAL, f"{tmp_path}/no") == []
+    assert not is_file(LOCAL, f"{tmp_path}")
+    assert not is_file(LOCAL, f"{tmp_path}/no")
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    put(LOCAL, f"{tmp_path}/a", b"old")
+    with pytest.raises(TypeError):
+        put(LOCAL, f"{tmp_path}/a", "not bytes")  # type: ignore[arg-type]
+    assert get(LOCAL, f"{tmp_path}/a") == b"old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("nested", ["a", "a/b/c"])
+def test_other_file_systems_are_written_too(tmp_path: Path, nested: str) -> None:
+    in_memory = fs.FileSystem.from_uri("mock:///")[0]
+    below_a_folder = fs.SubTreeFileSystem(str(tmp_path), LOCAL)
+    for filesystem in (in_memory, below_a_folder):
+        put(filesystem, nested, b"data")
+        assert get(filesystem, nested) == b"data"
+        assert get(filesystem, "missing") is None
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (errno.ENOSPC, "the disk is full; free some space"),
+        (errno.EACCES, "may not be written; give another store with --store"),
+        (errno.EROFS, "is on a read-only file system; give another store with --store"),
+        (errno.EIO, "Input/output error"),
+    ],
+)
+def test_an_error_of_the_disk_says_what_to_do(code: int, advice: str) -> None:
+    with pytest.raises(StoreError) as caught, as_store_errors("results"):
+        raise OSError(code, os.strerror(code))
+    assert str(caught.value).startswith("results: ")
+    assert advice in str(caught.value)
+    assert str(caught.value).endswith(", then run the same command again")
+
+
+WRITE = """
+import sys
+from sweeps.errors import StoreError
+from sweeps.store import Store
+files = Store(sys.argv[1]).sweep("a")
+try:
+    files.write_text("small", "kept")
+    files.write_text("large", "x" * 1_000_000)
+except StoreError as error:
+    print(error)
+"""
+
+
+def in_own_mount(tmp_path: Path, options: str, script: str) -> str:
+    """What the script prints when the folder is a file system of its own, seen by this process alone."""
+    if shutil.which("unshare") is None:
+        pytest.skip("needs unshare, to mount a file system without being root")
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    (tmp_path / "script.py").write_text(script)
+    command = f"mount -t tmpfs {options} tmpfs {folder} && exec {sys.executable} {tmp_path}/script.py {folder}"
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, cwd=os.getcwd())
+    if "unshare:" in done.stderr or "mount:" in done.stderr:
+        pytest.skip(f"may not mount a file system here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.faults
+def test_a_full_disk_is_named_and_leaves_no_half_file(tmp_path: Path) -> None:
+    script = WRITE + "import os; print(sorted(os.listdir(sys.argv[1] + '/a')))"
+    error, left = in_own_mount(tmp_path, "-o size=256k", script).splitlines()
+    assert error.endswith("/a: the disk is full; free some space, then run the same command again")
+    assert left == "['small']"
+
+
+@pytest.mark.faults
+def test_a_read_only_disk_is_named(tmp_path: Path) -> None:
+    (error,) = in_own_mount(tmp_path, "-o ro", WRITE).splitlines()
+    assert "/a: is on a read-only file system; give another store with --store" in error
+
+
+@pytest.mark.faults
+def test_a_limit_on_the_size_of_files_is_named(tmp_path: Path) -> None:
+    limited = (
+        "import resource, signal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+    )
+    command = [sys.executable, "-c", limited + WRITE, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{tmp_path}/a: the file size limit is reached; raise it, then run the same command again\n"
+    assert os.listdir(tmp_path / "a") == ["small"]
