@@ -50,9 +50,12 @@ def finals_of(runs: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Final]:
 
 
 def points_of(finals: dict[str, Final], curves: pd.DataFrame | None, span: Span, most: int) -> Iterator[Point]:
-    """Of each metric at most so many points, the last of them its mean at the end; and its standard deviation."""
+    """Of each metric at most so many points, the last of them its mean at the end; and its standard deviation.
+
+    `curves` has a column per metric and a row per step.
+    """
     if curves is not None:
-        steps = curves.index.get_level_values("step").to_numpy()
+        steps = curves.index.to_numpy()
         for name, values in zip(curves.columns, curves.to_numpy().T, strict=True):
             held = np.isfinite(values)
             for step, value in _thinned(steps[held], values[held], most):

@@ -108,22 +108,24 @@ class Results:
         at_once = max(1, _RUNS_AT_ONCE // max(1, self.spec.seeds.count))
         for i in range(0, len(keys), at_once):
             some = keys[i : i + at_once]
-            means = self._curves(some, pd.concat([rows[key] for key in some]))
-            curves: dict[Any, pd.DataFrame] = dict(iter(means.groupby(level=0)))
+            curves = self._curves(some, pd.concat([rows[key] for key in some]))
             for key in some:
                 yield self._nested_run(key, rows[key], curves.get(key))
 
-    def _curves(self, keys: Sequence[str], runs: pd.DataFrame) -> pd.DataFrame:
-        """Means over seeds, indexed by key and step."""
+    def _curves(self, keys: Sequence[str], runs: pd.DataFrame) -> dict[Any, pd.DataFrame]:
+        """By key that has any: means over seeds, indexed by step."""
         where = pc.field(self.by).cast(pa.string()).isin(list(keys))
         columns = [self.by, "step", *self.metrics]
         curves = _frame(self.files.read("curves", columns, where), self.metrics)
+        if curves.empty:
+            return {}
         short = runs[runs["step"] < runs.groupby(self.by)["step"].transform("max")]
         steps = curves[[self.by, "step"]].drop_duplicates()
         carried = short[columns].merge(steps, on=self.by, suffixes=("_ended", ""))
         carried = carried[carried["step"] > carried["step_ended"]]
         whole = pd.concat([curves, carried[columns]]) if len(carried) else curves
-        return whole.groupby([self.by, "step"])[self.metrics].mean()
+        means = whole.groupby([self.by, "step"])[self.metrics].mean()
+        return {key: mean.droplevel(0) for key, mean in means.groupby(level=0)}
 
     def _nested_run(self, key: str, runs: pd.DataFrame, curve: pd.DataFrame | None) -> NestedRun:
         first = runs.iloc[0]
