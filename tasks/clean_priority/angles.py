@@ -1,0 +1,193 @@
+"""Angles of derivatives: before training, inputs that are alike move a network's weights in directions that are alike.
+
+Liu, Abedsoltan, Belkin, on why clean labels are learned first. θ_h is the angle between the derivatives of the output h
+by all weights at two inputs, θ_d the angle between the inputs. At infinite width θ_h is a function of θ_d (Equations
+13, 14), which increases up to 90°; for linear networks it is θ_d itself. Here θ_h is measured around the unit circle
+(Figure 2) and within and between two clusters in the plane (Figure 3).
+
+Nothing is trained: a run is one random network, measured when it is made, and `steps` = 1 is a formality.
+
+Readings: networks have the scaling of Equation 12 and no biases. "Two layers" may or may not count the output layer, so
+the parameter is the number of hidden layers L: 1, 2, 4 or 2, 3, 5 for Figure 2. The clusters' places are not given:
+they are Gaussian, around two points of the unit circle.
+
+The derivative by the weights of a layer is an outer product of what comes in from below and from above, so products of
+derivatives are sums over the layers of products of such pairs: exact, and no larger than the inputs' activations.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from tasks.lanes import Lanes
+from tasks.parameters import knob, shape
+from tasks.task import Metric, State, Task
+from tasks.training import Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params(Training):
+    steps: int = shape(1, at_least=1, help="nothing is trained: 1 will do")
+    frames: int = shape(2, at_least=2, help="how often metrics are measured, always the same ones: 2 will do")
+    snapshots: int = shape(1, at_least=0, help="how many of the frames also keep arrays (angles)")
+    activation: str = shape("relu", choices=("relu", "linear"), help="activation of the hidden layers")
+    hidden_layers: int = shape(2, at_least=1, help="hidden layers L; weights are in L + 1 layers")
+    width: int = shape(512, at_least=1, help="neurons m of each hidden layer")
+    angles: int = shape(181, at_least=3, help="points on the half circle, at equal angles from 0 to π, ends included")
+    cluster_points: int = shape(50, at_least=2, help="points in each of the two clusters")
+    cluster_angle: float = knob(math.pi / 2, between=(0, math.pi), help="angle between the clusters' means, in radians")
+    spread: float = knob(0.1, at_least=0, help="standard deviation of each coordinate around its cluster's mean")
+
+
+METRICS = {
+    "max_deviation": Metric("largest |θ_h − its closed form at infinite width| over the circle, in radians"),
+    "mean_deviation": Metric("mean of the same"),
+    "max_feature_deviation": Metric("largest deviation of the angle of the last hidden layer from Equation 14"),
+    "rising_share": Metric("share of neighbouring angles up to 90° of which the larger θ_d has the larger θ_h"),
+    "within_angle": Metric("mean θ_h of pairs of points of the same cluster"),
+    "between_angle": Metric("mean θ_h of pairs of points of different clusters"),
+    "separated_share": Metric("share of (pair within, pair between) of which the pair within has the smaller θ_h"),
+    "theta_d": Metric("angle between the point (1, 0) and each point of the half circle", per="angle"),
+    "theta_h": Metric("angle between the derivatives at these two points", per="angle"),
+    "theta_h_wide": Metric("the same at infinite width (Equation 13)", per="angle"),
+    "within_angles": Metric("θ_h of every pair of points of the same cluster", per="pair"),
+    "between_angles": Metric("θ_h of every pair of points of different clusters", per="pair"),
+}
+
+
+def init(lanes: Lanes[Params]) -> State:
+    circle, clusters = _circle(lanes), _clusters(lanes)
+    alphas, backs = _passes(lanes, torch.cat([circle.expand(len(lanes), -1, -1), clusters], dim=1))
+    products, count = _products(alphas, backs), lanes.shape.angles
+    features = alphas[-1][:, :count].double()
+    return {
+        "circle": _angles(products[:, :count, :count])[:, 0],
+        "clusters": _angles(products[:, count:, count:]),
+        "features": _angles(features @ features.mT)[:, 0],
+    }
+
+
+def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
+    return s
+
+
+def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
+    p = lanes.shape
+    theta_d = torch.linspace(0, math.pi, p.angles, dtype=torch.float64, device=lanes.device)
+    layers = _wide_angles(theta_d, p.hidden_layers, p.activation)
+    wide = _wide_gradient_angle(layers, p.activation)
+    deviation = (s["circle"] - wide).abs()
+    rises = s["circle"][:, : (p.angles + 1) // 2].diff(dim=1) > 0
+    within, between = _pairs(s["clusters"])
+    return {
+        "max_deviation": deviation.amax(dim=1),
+        "mean_deviation": deviation.mean(dim=1),
+        "max_feature_deviation": (s["features"] - layers[-1]).abs().amax(dim=1),
+        "rising_share": rises.double().mean(dim=1),
+        "within_angle": within.mean(dim=1),
+        "between_angle": between.mean(dim=1),
+        "separated_share": _share_below(within, between),
+        "theta_d": theta_d.expand(len(lanes), -1),
+        "theta_h": s["circle"],
+        "theta_h_wide": wide.expand(len(lanes), -1),
+        "within_angles": within,
+        "between_angles": between,
+    }
+
+
+def _passes(lanes: Lanes[Params], x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """For each layer of weights, what comes in from below, α^(l), and from above, ∂h/∂(W^(l)·α^(l-1)); l n m each."""
+    p = lanes.shape
+    relu = p.activation == "relu"
+    scale = math.sqrt((2 if relu else 1) / p.width)
+    weights, alphas, fires = [], [x], []
+    for layer in range(p.hidden_layers):
+        weights.append(lanes.normal(f"w{layer + 1}", p.width, alphas[-1].shape[2]))  # l m_out m_in
+        z = alphas[-1] @ weights[-1].mT
+        fires.append((z > 0).to(z.dtype) * scale if relu else torch.full_like(z, scale))
+        alphas.append(z * fires[-1])
+    back = lanes.normal(f"w{p.hidden_layers + 1}", 1, p.width)  # l 1 m: of h by α^(L)
+    backs = [torch.ones_like(x[:, :, :1])]
+    for layer in reversed(range(p.hidden_layers)):
+        backs.append(back * fires[layer])
+        back = backs[-1] @ weights[layer]
+    return alphas, backs[::-1]
+
+
+def _products(alphas: list[Tensor], backs: list[Tensor]) -> Tensor:
+    """⟨∇h(x), ∇h(z)⟩ for all pairs of inputs; (l, n, n)."""
+    # Small angles are lost where cosines near 1 are rounded to single precision.
+    pairs = [(alpha.double(), back.double()) for alpha, back in zip(alphas, backs, strict=True)]
+    return torch.stack([(alpha @ alpha.mT) * (back @ back.mT) for alpha, back in pairs]).sum(dim=0)
+
+
+def _angles(products: Tensor) -> Tensor:
+    """Angles between vectors, from their inner products (l, n, n)."""
+    norm = products.diagonal(dim1=1, dim2=2).sqrt()
+    return (products / (norm[:, :, None] * norm[:, None])).clamp(-1, 1).arccos()
+
+
+def _wide_angles(theta_d: Tensor, hidden_layers: int, activation: str) -> list[Tensor]:
+    """θ^(0), …, θ^(L) at infinite width (Equation 14)."""
+    angles = [theta_d]
+    for _ in range(hidden_layers):
+        z = angles[-1]
+        cosine = (1 - z / math.pi) * z.cos() + z.sin() / math.pi
+        angles.append(cosine.clamp(-1, 1).arccos() if activation == "relu" else z)
+    return angles
+
+
+def _wide_gradient_angle(angles: list[Tensor], activation: str) -> Tensor:
+    """θ_h at infinite width (Equation 13), by Horner's rule."""
+    if activation == "linear":
+        return angles[0]
+    total = angles[0].cos()
+    for before, angle in pairwise(angles):
+        total = total * (1 - before / math.pi) + angle.cos()
+    return (total / len(angles)).clamp(-1, 1).arccos()
+
+
+def _circle(lanes: Lanes[Params]) -> Tensor:
+    theta = torch.linspace(0, math.pi, lanes.shape.angles, dtype=torch.float64, device=lanes.device)
+    return torch.stack([theta.cos(), theta.sin()], dim=1).to(lanes.dtype)
+
+
+def _clusters(lanes: Lanes[Params]) -> Tensor:
+    """Points of the first cluster, then those of the second; (l, 2 · cluster_points, 2)."""
+    half = lanes["cluster_angle"] / 2
+    means = torch.stack(
+        [torch.stack([half.cos(), half.sin()], dim=1), torch.stack([half.cos(), -half.sin()], dim=1)], 1
+    )
+    noise = lanes.normal("clusters", 2, lanes.shape.cluster_points, 2)
+    return (means[:, :, None] + lanes.column("spread", 3) * noise).flatten(1, 2)
+
+
+def _pairs(angles: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the angles between all points, those within a cluster, each pair once, and those between the two."""
+    n = angles.shape[1] // 2
+    one, other = torch.triu_indices(n, n, offset=1, device=angles.device)
+    within = torch.cat([angles[:, one, other], angles[:, one + n, other + n]], dim=1)
+    return within, angles[:, :n, n:].flatten(1)
+
+
+def _share_below(low: Tensor, high: Tensor) -> Tensor:
+    """Share of all pairs of a value of `low` and one of `high` of which the first is smaller; (l,)."""
+    place = torch.searchsorted(low.sort(dim=1).values, high.contiguous())
+    return place.double().mean(dim=1) / low.shape[1]
+
+
+task = Task(
+    name="clean_priority.angles",
+    version=1,
+    params=Params,
+    metrics=METRICS,
+    init=init,
+    advance=advance,
+    measure=measure,
+    # All work is done when a pack is made, and wide networks gain nothing from more company.
+    largest_pack=16,
+    small={"width": 16, "angles": 7, "cluster_points": 4},
+)
