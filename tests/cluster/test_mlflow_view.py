@@ -43,6 +43,21 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with the sweep of `bowl_values`."""
+    folder = tmp_path_factory.mktemp("finished")
+    run(Store(str(folder)))
+    return folder
+
+
+@pytest.fixture
+def files(store: Store, finished: Path) -> SweepFiles:
+    """A finished sweep in a store of its own: three cells from two seeds."""
+    shutil.copytree(finished, str(store.folder), dirs_exist_ok=True)
+    return store.sweep("bowls")
+
+
 @pytest.fixture
 def uri(store: Store, empty_database: Path) -> str:
     """The store's own database."""
@@ -82,8 +97,7 @@ def _table(files: SweepFiles) -> pd.DataFrame:
     return frame
 
 
-def test_a_sweep_is_an_experiment_with_one_parent_and_a_nested_run_per_cell(store: Store, uri: str) -> None:
-    files = run(store).files
+def test_a_sweep_is_an_experiment_with_one_parent_and_a_nested_run_per_cell(files: SweepFiles, uri: str) -> None:
     assert sync(files, uri) == 3
     parent, nested = _parent(uri), _nested(uri)
     assert parent.info.run_name == "bowls"
@@ -113,8 +127,7 @@ def test_values_are_the_stores_means_over_seeds(store: Store, uri: str) -> None:
         assert "rest_step" not in shown.data.metrics  # absent in every run
 
 
-def test_times_are_those_of_the_runs(store: Store, uri: str) -> None:
-    files = run(store).files
+def test_times_are_those_of_the_runs(files: SweepFiles, uri: str) -> None:
     sync(files, uri)
     runs = _table(files)
     for shown in _nested(uri).values():
@@ -145,36 +158,34 @@ def test_the_parent_tells_what_varied_what_is_best_and_where_it_comes_from(store
     assert Path(spec).read_text() == files.read_text("spec.yaml")
 
 
-def test_syncing_twice_changes_nothing(store: Store, uri: str) -> None:
-    files = run(store).files
+def test_syncing_twice_changes_nothing(files: SweepFiles, uri: str) -> None:
     sync(files, uri)
     before = [run.to_dictionary() for run in _runs(uri)]
     assert sync(files, uri) == 0
     assert [run.to_dictionary() for run in _runs(uri)] == before
 
 
-def test_more_seeds_replace_a_cell_and_more_values_add_to_it(store: Store, uri: str) -> None:
-    sync(run(store).files, uri)
+def test_more_seeds_replace_a_cell_and_more_values_add_to_it(store: Store, files: SweepFiles, uri: str) -> None:
+    sync(files, uri)
     old = {name: shown.info.run_id for name, shown in _nested(uri).items()}
-    files = run(store, parameters={"x": {"values": [0.0, 1.0, 2.0, 4.0]}}).files
+    run(store, parameters={"x": {"values": [0.0, 1.0, 2.0, 4.0]}})
     assert sync(files, uri) == 1
     assert old.items() <= {name: shown.info.run_id for name, shown in _nested(uri).items()}.items()
-    files = run(store, parameters={"x": {"values": [0.0, 1.0, 2.0, 4.0]}}, seeds=3).files
+    run(store, parameters={"x": {"values": [0.0, 1.0, 2.0, 4.0]}}, seeds=3)
     assert sync(files, uri) == 4
     nested = _nested(uri)
     assert {shown.data.tags["mislabel.seeds"] for shown in nested.values()} == {"3"}
     assert not set(old.values()) & {shown.info.run_id for shown in nested.values()}
 
 
-def test_a_parameter_that_begins_to_vary_is_in_every_name(store: Store, uri: str) -> None:
-    sync(run(store).files, uri)
-    files = run(store, parameters={"x": {"values": [0.0, 1.0, 2.0]}, "level": {"values": [1, 5]}}).files
+def test_a_parameter_that_begins_to_vary_is_in_every_name(store: Store, files: SweepFiles, uri: str) -> None:
+    sync(files, uri)
+    run(store, parameters={"x": {"values": [0.0, 1.0, 2.0]}, "level": {"values": [1, 5]}})
     assert sync(files, uri) == 6
     assert set(_nested(uri)) == {f"x={x} level={level}" for x in (0, 1, 2) for level in (1, 5)}
 
 
-def test_what_was_deleted_is_written_again(store: Store, uri: str) -> None:
-    files = run(store).files
+def test_what_was_deleted_is_written_again(files: SweepFiles, uri: str) -> None:
     sync(files, uri)
     values = {name: shown.data.metrics for name, shown in _nested(uri).items()}
 
@@ -194,8 +205,7 @@ def test_what_was_deleted_is_written_again(store: Store, uri: str) -> None:
     restored(3)
 
 
-def test_artifacts_lie_beside_the_database(store: Store, uri: str, tmp_path: Path) -> None:
-    files = run(store).files
+def test_artifacts_lie_beside_the_database(files: SweepFiles, uri: str, tmp_path: Path) -> None:
     other = tmp_path / "other folder"
     other.mkdir()
     shutil.copy(uri.removeprefix("sqlite:///"), other)
@@ -203,8 +213,7 @@ def test_artifacts_lie_beside_the_database(store: Store, uri: str, tmp_path: Pat
     assert list(other.glob("mlartifacts/bowls/*/artifacts/spec.yaml"))
 
 
-def test_a_write_that_was_cut_off_is_mended(store: Store, uri: str) -> None:
-    files = run(store).files
+def test_a_write_that_was_cut_off_is_mended(files: SweepFiles, uri: str) -> None:
     written = []
 
     def cut_off() -> bool:
@@ -318,8 +327,8 @@ def test_per_run_there_is_a_nested_run_for_every_run(store: Store, uri: str) -> 
         assert shown.data.params["seed"] == shown.info.run_name[-1]
 
 
-def test_another_choice_of_nested_runs_replaces_the_first(store: Store, uri: str) -> None:
-    sync(run(store).files, uri)
+def test_another_choice_of_nested_runs_replaces_the_first(store: Store, files: SweepFiles, uri: str) -> None:
+    sync(files, uri)
     sync(run(store, track={"per": "run"}).files, uri)
     assert len(_nested(uri)) == 6
     sync(run(store, track={"per": "none"}).files, uri)
@@ -327,8 +336,7 @@ def test_another_choice_of_nested_runs_replaces_the_first(store: Store, uri: str
     assert _parent(uri).data.metrics["runs_done"] == 6
 
 
-def test_sweeps_of_one_name_in_two_stores_leave_each_other_alone(store: Store, uri: str, tmp_path: Path) -> None:
-    files = run(store).files
+def test_sweeps_of_one_name_in_two_stores_leave_each_other_alone(files: SweepFiles, uri: str, tmp_path: Path) -> None:
     sync(files, uri)
     others = run(Store(str(tmp_path / "other")), parameters={"x": {"values": [5.0]}}).files
     assert sync(others, uri) == 1
@@ -336,8 +344,8 @@ def test_sweeps_of_one_name_in_two_stores_leave_each_other_alone(store: Store, u
     assert len(_runs(uri)) == 4 + 2
 
 
-def test_the_saved_view_lists_what_varies_and_ranks_by_the_objective(store: Store, uri: str) -> None:
-    sync(run(store).files, uri)
+def test_the_saved_view_lists_what_varies_and_ranks_by_the_objective(files: SweepFiles, uri: str) -> None:
+    sync(files, uri)
     tag = _client(uri).get_experiment_by_name("bowls").tags["mlflow.sharedViewState.cells"]
     view = json.loads(tag)
     state = json.loads(zlib.decompress(base64.b64decode(view["state"].removeprefix("deflate;"))))
@@ -365,8 +373,7 @@ def test_a_real_task_is_shown(store: Store, uri: str) -> None:
         assert shown.data.params["dim"] == "4"
 
 
-def test_making_the_database_says_nothing(store: Store, uri: str) -> None:
-    files = run(store).files
+def test_making_the_database_says_nothing(store: Store, files: SweepFiles, uri: str) -> None:
     Path(uri.removeprefix("sqlite:///")).unlink()
     code = (
         "import sys; from sweeps.store import Store; from cluster.mlflow_view import sync\n"
@@ -438,15 +445,13 @@ def test_without_an_address_there_is_no_view(store: Store) -> None:
         pass
 
 
-def test_a_password_in_the_address_is_not_shown(store: Store) -> None:
-    files = run(store).files
+def test_a_password_in_the_address_is_not_shown(files: SweepFiles) -> None:
     with pytest.raises(MislabelError) as caught:
         sync(files, f"http://me:secret@127.0.0.1:{_free_port()}")
     assert "secret" not in str(caught.value)
 
 
-def test_a_server_shows_what_a_database_shows(store: Store, uri: str, server: str) -> None:
-    files = run(store).files
+def test_a_server_shows_what_a_database_shows(files: SweepFiles, uri: str, server: str) -> None:
     sync(files, uri)
     assert sync(files, server) == 3
     assert sync(files, server) == 0
