@@ -20,8 +20,11 @@ LARGEST_GRID = 100_000_000
 _LARGEST_INT = 2**63 - 1
 
 
-def read_spec(path: str, overrides: tuple[str, ...] = ()) -> tuple[Spec, Task[Any]]:
-    """The spec in that file with the `--set` overrides applied, and its task. SpecError with all that is wrong."""
+def read_spec(path: str, overrides: tuple[str, ...] = (), quick: bool = False) -> tuple[Spec, Task[Any]]:
+    """The spec in that file with the `--set` overrides applied, and its task. SpecError with all that is wrong.
+
+    `quick` applies the spec's own section of that name, which makes it small, and marks its name.
+    """
     file = FilePath(path)
     try:
         size = file.stat().st_size
@@ -33,6 +36,7 @@ def read_spec(path: str, overrides: tuple[str, ...] = ()) -> tuple[Spec, Task[An
     except OSError as error:
         raise SpecError(path, [Problem("", f"can't be read: {error.strerror}")]) from None
     document = read_document(text, path)
+    _take_quick(document, quick)
     for assignment in overrides:
         document.set(assignment)
     return checked_spec(document)
@@ -44,6 +48,25 @@ def checked_spec(document: Document) -> tuple[Spec, Task[Any]]:
     if check.problems or spec is None or check.task is None:
         raise SpecError(document.source, sorted(check.problems, key=lambda p: _line(p.place)))
     return spec, check.task
+
+
+def _take_quick(document: Document, apply: bool) -> None:
+    """Take the section `quick` out of the document, and where it is asked for, put what it says in place."""
+    changes = document.values.pop("quick", None)
+    if changes is None and not apply:
+        return
+    if not isinstance(changes, dict) or not isinstance(changes.get("parameters", {}), dict):
+        text = "says what a small version of the sweep changes, such as {seeds: 2, parameters: {steps: 100}}"
+        raise SpecError(document.source, [document.problem(("quick",), text)])
+    if apply:
+        for key, value in changes.items():
+            if key == "parameters":
+                document.values[key] = {**(document.values.get(key) or {}), **value}
+            else:
+                document.values[key] = value
+        for path in [path for path in document.places if path[:1] == ("quick",) and len(path) > 1]:
+            document.places[path[1:]] = document.places[path]
+        document.values["name"] = f"{document.values.get('name')}-quick"
 
 
 class _Check:

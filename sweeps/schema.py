@@ -35,6 +35,7 @@ def spec_schema(task: Any = None) -> dict[str, Any]:
     for name, ways in forms.items():
         # A key without a value means its default.
         properties[name] = {"anyOf": [*ways, {"type": "null"}], "description": properties[name]["description"]}
+    properties["quick"] = {"type": "object", "description": "keys to replace when the sweep is run with --quick"}
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "Mislabel sweep spec"
     return schema

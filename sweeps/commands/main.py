@@ -14,6 +14,7 @@ COMMANDS = {
     "list": "List the sweeps of a store.",
     "status": "Say how far a sweep is.",
     "results": "Print a table of cells: mean and 95 % interval over seeds.",
+    "reproduce": "Run a paper's experiment and check its claims.",
     "figure": "Draw metrics over training steps.",
     "tasks": "List tasks, or the parameters and metrics of one.",
     "schema": "Print the JSON schema of a spec, for editors.",

@@ -18,6 +18,7 @@ mlflow = click.option(
     "--mlflow", "tracking_uri", default=None, envvar="MLFLOW_TRACKING_URI", show_envvar=True, metavar="URI",
     help="MLflow tracking address; by default a SQLite file in the store.",
 )  # fmt: skip
+quick = click.option("--quick", is_flag=True, help="Apply the spec's section `quick`: the same sweep, made small.")
 spec_file = click.argument("spec", metavar="SPEC.yaml")
 
 

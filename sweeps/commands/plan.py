@@ -14,13 +14,20 @@ if TYPE_CHECKING:
 @options.spec_file
 @options.store
 @options.sets
+@options.quick
 @click.option(
     "--workers", type=click.IntRange(1), help="How many packs run at once. Default: as many as this machine can."
 )
 @click.option("--retry-failed", is_flag=True, help="Count what failed before as to be run again.")
 @options.as_json
 def command(
-    spec: str, store: str, overrides: tuple[str, ...], workers: int | None, retry_failed: bool, as_json: bool
+    spec: str,
+    store: str,
+    overrides: tuple[str, ...],
+    quick: bool,
+    workers: int | None,
+    retry_failed: bool,
+    as_json: bool,
 ) -> None:
     """Check SPEC.yaml and say what it would run: cells, runs, how many the store has, packs, memory and time.
 
@@ -35,7 +42,7 @@ def command(
     from sweeps.launch import Machine, plan_sweep
     from sweeps.store import Store
 
-    read, task = read_spec(spec, overrides)
+    read, task = read_spec(spec, overrides, quick)
     slots = workers or max(1, int((os.cpu_count() or 1) // read.resources.cpu))
     torch.set_num_threads(max(1, int(read.resources.cpu)))
     device = torch.device("cuda" if read.resources.gpu and torch.cuda.is_available() else "cpu")

@@ -1,8 +1,10 @@
 """`mislabel run`: run a sweep on this machine or on a Ray cluster, or go on with one."""
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +15,8 @@ from sweeps.commands.options import say
 if TYPE_CHECKING:
     from sweeps.feed import Feed
     from sweeps.launch import Launch, Machine
-    from sweeps.spec import Resources
+    from sweeps.spec import Resources, Spec
+    from sweeps.store import Store
 
 
 @click.command()
@@ -21,14 +24,15 @@ if TYPE_CHECKING:
 @options.store
 @options.mlflow
 @options.sets
+@options.quick
 @click.option("--inline", is_flag=True, help="Run in this process, without Ray: for debuggers and small sweeps.")
 @click.option("--address", envvar="RAY_ADDRESS", metavar="RAY", help="A running Ray cluster. Default: start one here.")
 @click.option("--retry-failed", is_flag=True, help="Also run again what failed before.")
 @click.option("--no-mlflow", is_flag=True, help="Write no MLflow view now; `mislabel sync` makes it later.")
 @options.as_json
 def command(
-    spec: str, store: str, tracking_uri: str | None, overrides: tuple[str, ...], inline: bool, address: str | None,
-    retry_failed: bool, no_mlflow: bool, as_json: bool,
+    spec: str, store: str, tracking_uri: str | None, overrides: tuple[str, ...], quick: bool, inline: bool,
+    address: str | None, retry_failed: bool, no_mlflow: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Run the sweep in SPEC.yaml: every run that the store does not have yet.
 
@@ -41,44 +45,79 @@ def command(
       mislabel run noise.yaml --inline --set seeds=1 --set parameters.steps=10
     """
     from sweeps.check import read_spec
-    from sweeps.launch import prepare
     from sweeps.store import Store
 
-    read, task = read_spec(spec, overrides)
+    read, task = read_spec(spec, overrides, quick)
     at = Store(store)
-    launch = prepare(read, task, at, say, retry_failed)
-    view = nullcontext() if no_mlflow or read.track.per == "none" else _view(at, launch, tracking_uri)
+    uri = None if no_mlflow or read.track.per == "none" else tracking_uri_of(at, tracking_uri)
+    code = run_sweep(read, task, at, Venue(inline, address), uri, retry_failed)
+    _print_cells(store, read.name, as_json)
+    _say_where(store, read.name)
+    return code
+
+
+@dataclass(frozen=True)
+class Venue:
+    """Where to run: in this process, or on the Ray cluster at the address, or on a Ray of our own."""
+
+    inline: bool = False
+    address: str | None = None
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Stay connected to Ray in the body, whatever number of sweeps run in it."""
+        if self.inline or _is_connected():
+            yield
+            return
+        say("starting Ray on this machine …" if self.address is None else f"joining Ray at {self.address} …")
+        from cluster.tune_runner import connected
+
+        with connected(self.address):
+            yield
+
+
+def _is_connected() -> bool:
+    """Whether this process has joined a Ray already; asks without importing it."""
+    return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
+
+
+def run_sweep(
+    spec: "Spec", task: Any, store: "Store", venue: Venue, tracking_uri: str | None, retry_failed: bool = False
+) -> int:
+    """Run what is missing of the sweep and say how it went; returns the exit code."""
+    from cluster.mlflow_view import following
+    from sweeps.launch import prepare
+
+    launch = prepare(spec, task, store, say, retry_failed)
+    view = following(launch.files, tracking_uri, say)
     if not launch.plan.missing:
         say(f"{_counted(launch)}; nothing to run")
         with view:
-            pass
-        _print(launch, store, as_json)
-        return _exit_code(launch.plan.failed)
-    with _machine(inline, address, read.resources) as (machine, runner):
+            return _exit_code(launch.plan.failed)
+    with _machine(venue, spec.resources) as (machine, runner):
         launch.equip(machine)
         _say_plan(launch)
         with view:
-            _train(launch, at, runner)
+            _train(launch, store, runner)
             launch.finish()
     _say_end(launch)
-    _print(launch, store, as_json)
     if launch.feed.stop_reason == "interrupted":
         return 130
     statuses = launch.feed.progress.statuses
     return 1 if launch.feed.broken else _exit_code(launch.plan.failed + statuses["failed"] + statuses["lost"])
 
 
-Runner = Callable[["Feed", Any, Callable[[], None]], None]
+Runner = Callable[["Feed", "Store", Callable[[], None]], None]
 
 
 @contextmanager
-def _machine(inline: bool, address: str | None, resources: "Resources") -> Iterator[tuple["Machine", Runner]]:
+def _machine(venue: Venue, resources: "Resources") -> Iterator[tuple["Machine", Runner]]:
     """What to run on, and how: this process, or Ray."""
     import torch
 
     from sweeps.launch import Machine
 
-    if inline:
+    if venue.inline:
         from sweeps.inline import run_inline
 
         device = torch.device("cuda" if resources.gpu and torch.cuda.is_available() else "cpu")
@@ -86,10 +125,9 @@ def _machine(inline: bool, address: str | None, resources: "Resources") -> Itera
         machine = Machine(1, free_memory_bytes(), device)
         yield machine, lambda feed, store, show: run_inline(feed, feed.files, device, show)
         return
-    say("starting Ray on this machine …" if address is None else f"joining Ray at {address} …")
-    from cluster.tune_runner import connected, run_on_ray, worker_memory_bytes, worker_slots
+    with venue.kept():
+        from cluster.tune_runner import run_on_ray, worker_memory_bytes, worker_slots
 
-    with connected(address):
         slots = worker_slots(resources)
         # Sizes are tried on the driver's own device, with as many threads as a worker has.
         device = torch.device("cuda" if resources.gpu and torch.cuda.is_available() else "cpu")
@@ -98,7 +136,7 @@ def _machine(inline: bool, address: str | None, resources: "Resources") -> Itera
         yield machine, lambda feed, store, show: run_on_ray(feed, store, resources, slots, show)
 
 
-def _train(launch: "Launch", store: Any, runner: Runner) -> None:
+def _train(launch: "Launch", store: "Store", runner: Runner) -> None:
     from sweeps.commands.screen import ProgressLine
 
     line = ProgressLine(launch.feed, launch.spec)
@@ -149,14 +187,13 @@ def _say_plan(launch: "Launch") -> None:
     say(f"{_counted(launch)}; {packs}, about {duration(plan.expected_seconds)}")
 
 
-def _view(store: Any, launch: "Launch", tracking_uri: str | None) -> Any:
-    from cluster.mlflow_view import default_uri, following
+def tracking_uri_of(store: "Store", given: str | None) -> str | None:
+    from cluster.mlflow_view import default_uri
 
-    uri = tracking_uri or default_uri(store)
+    uri = given or default_uri(store)
     if uri is None:
         say("no MLflow view: this store is not a folder; give --mlflow URI for one")
-        return nullcontext()
-    return following(launch.files, uri, say)
+    return uri
 
 
 def _exit_code(failed: int) -> int:
@@ -167,17 +204,17 @@ def _exit_code(failed: int) -> int:
     return 1 if failed else 0
 
 
-def _print(launch: "Launch", address: str, as_json: bool) -> None:
-    """The table of cells, where there are any, and where to find more."""
+def _print_cells(address: str, name: str, as_json: bool) -> None:
+    """The table of cells, where there are any."""
     from sweeps.commands.results import print_cells, table_of_cells
+    from sweeps.store import Store
 
-    if launch.files.parts("curves"):
-        table = table_of_cells(address, launch.spec.name)
+    if Store(address).sweep(name).parts("curves"):
+        table = table_of_cells(address, name)
         if as_json:
             options.put_json(table.to_dict("records"))
         else:
             print_cells(table, most=20)
-    _say_where(address, launch.spec.name)
 
 
 def _say_end(launch: "Launch") -> None:

@@ -1,0 +1,93 @@
+"""Zhang et al.: On the Learning Dynamics of Two-layer Linear Networks with Label Noise SGD. Synthetic claims."""
+
+from analysis.claim import Claim, at_least, at_most
+from analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
+from analysis.sweep import Sweep
+
+
+def _noisy(sweep: Sweep) -> dict[str, float]:
+    """The noisiest setting with the largest step: the one in which both phases are over first."""
+    runs = sweep.read("runs", ["sigma", "step_size"])
+    return {"sigma": float(runs["sigma"].max()), "step_size": float(runs["step_size"].max())}
+
+
+def _fall(sweep: Sweep, sigma: float | None = None) -> Estimate:
+    """Mean norm at the end over that at the start."""
+    where = _noisy(sweep) if sigma is None else {"sigma": sigma}
+    return mean_of(at_end(sweep, "mean_norm", where) / at_step(sweep, "mean_norm", 0, where))
+
+
+def _alignment(sweep: Sweep) -> Estimate:
+    return mean_of(at_end(sweep, "mean_alignment", _noisy(sweep)))
+
+
+def _turn_without_noise(sweep: Sweep) -> Estimate:
+    where = {"sigma": 0.0}
+    return mean_of(at_end(sweep, "mean_alignment", where) - at_step(sweep, "mean_alignment", 0, where))
+
+
+def _phases_in_order(sweep: Sweep) -> Estimate:
+    """Share of runs in which the neurons leave the lazy regime before they align."""
+    where = _noisy(sweep)
+    return share_of(at_end(sweep, "full_escape_step", where) < at_end(sweep, "phase_two_step", where))
+
+
+def _earlier(sweep: Sweep, knob: str) -> Estimate:
+    """Steps to escape with the larger value over that with the smaller, by seed, the other knob at its largest."""
+    largest = _noisy(sweep)
+    smaller = sorted(value for value in set(sweep.read("runs", [knob])[knob]) if value > 0)[-2]
+    late = at_end(sweep, "escape_step", {**largest, knob: smaller})
+    return mean_of(at_end(sweep, "escape_step", largest) / late)
+
+
+CLAIMS = (
+    Claim(
+        "label-noise-sgd/fig1",
+        "Phase I: with label noise the magnitudes of the weights diminish",
+        "mean norm of the neurons at the end over the start",
+        at_most(0.5),
+        _fall,
+    ),
+    Claim(
+        "label-noise-sgd/fig1",
+        "Phase II: the neurons align with the interpolator",
+        "mean |cosine| of neurons with θ* at the end",
+        at_least(0.9),
+        _alignment,
+    ),
+    Claim(
+        "label-noise-sgd/fig1",
+        "Phase I comes before phase II",
+        "share of runs in which all neurons have escaped before the mean alignment passes ½",
+        at_least(0.6),
+        _phases_in_order,
+    ),
+    Claim(
+        "label-noise-sgd/fig1",
+        "Without label noise the neurons keep their magnitude",
+        "mean norm of the neurons at the end over the start, σ = 0",
+        at_least(0.9),
+        lambda sweep: _fall(sweep, sigma=0.0),
+    ),
+    Claim(
+        "label-noise-sgd/fig1",
+        "Without label noise the neurons do not turn",
+        "change of the mean |cosine| with θ*, σ = 0",
+        at_most(0.1),
+        _turn_without_noise,
+    ),
+    Claim(
+        "label-noise-sgd/fig1",
+        "Theorem 3.2: larger σ escapes the lazy regime earlier",
+        "escape step with the largest σ over that with the next smaller",
+        at_most(1.0),
+        lambda sweep: _earlier(sweep, "sigma"),
+    ),
+    Claim(
+        "label-noise-sgd/fig1",
+        "Theorem 3.2: larger η escapes the lazy regime earlier",
+        "escape step with the larger η over that with the smaller",
+        at_most(1.0),
+        lambda sweep: _earlier(sweep, "step_size"),
+    ),
+)

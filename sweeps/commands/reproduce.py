@@ -1,0 +1,145 @@
+"""`mislabel reproduce`: run a paper's experiment and check its claims."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sweeps.commands import options
+from sweeps.commands.options import say
+from sweeps.commands.run import Venue
+
+if TYPE_CHECKING:
+    from analysis.claim import Finding
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[all | PAPER | PAPER/FIGURE]…")
+@options.store
+@options.mlflow
+@options.sets
+@click.option("--quick", is_flag=True, help="The small version of each experiment: minutes instead of an hour.")
+@click.option("--check", is_flag=True, help="Run nothing; judge the claims on what the store has.")
+@click.option("--inline", is_flag=True, help="Run in this process, without Ray.")
+@click.option("--address", envvar="RAY_ADDRESS", metavar="RAY", help="A running Ray cluster. Default: start one here.")
+@click.option("--no-mlflow", is_flag=True, help="Write no MLflow view now.")
+@options.as_json
+def command(
+    names: tuple[str, ...], store: str, tracking_uri: str | None, overrides: tuple[str, ...], quick: bool, check: bool,
+    inline: bool, address: str | None, no_mlflow: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Run experiments of the papers with their settings and seeds, and judge the papers' claims by the results.
+
+    A claim is a quantity and a region in which the paper's statement holds. It is confirmed where the 95 % interval
+    over seeds lies in the region, not confirmed where it lies outside, undecided where it reaches across the edge.
+
+    \b
+      mislabel reproduce                          # list all experiments and the state of their claims
+      mislabel reproduce xor-clusters/theorem1    # run one, then judge its claims
+      mislabel reproduce all --quick              # the lot, made small
+      mislabel reproduce all --check              # judge again, run nothing
+
+    Interrupted, the same command continues. Exit code 1: a run failed, or a claim was not confirmed.
+    """
+    from sweeps.bundled import chosen_experiments
+
+    chosen = chosen_experiments(names)
+    code = 0
+    if names and not check:
+        code = _run(chosen, store, tracking_uri, overrides, quick, Venue(inline, address), no_mlflow)
+        if code == 130:
+            return code
+    findings = {experiment: _findings(experiment, store, quick) for experiment in chosen}
+    if as_json:
+        options.put_json([_described(finding) for found in findings.values() for finding in found])
+    elif names:
+        click.echo("\n\n".join(_page(experiment, found) for experiment, found in findings.items() if found))
+    else:
+        click.echo(_list(findings))
+    unconfirmed = any(finding.verdict == "not confirmed" for found in findings.values() for finding in found)
+    return code or (1 if names and unconfirmed else 0)
+
+
+def _run(
+    chosen: list[str], store: str, tracking_uri: str | None, overrides: tuple[str, ...], quick: bool, venue: Venue,
+    no_mlflow: bool,
+) -> int:  # fmt: skip
+    from sweeps.bundled import spec_path
+    from sweeps.check import read_spec
+    from sweeps.commands.run import run_sweep, tracking_uri_of
+    from sweeps.store import Store
+
+    at = Store(store)
+    uri = None if no_mlflow else tracking_uri_of(at, tracking_uri)
+    code = 0
+    with venue.kept():
+        for i, experiment in enumerate(chosen):
+            say(f"[{i + 1}/{len(chosen)}] {experiment}")
+            spec, task = read_spec(spec_path(experiment), overrides, quick)
+            ended = run_sweep(spec, task, at, venue, uri)
+            if ended == 130:
+                return ended
+            code = code or ended
+    return code
+
+
+def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
+    """What the store says of each claim of the experiment."""
+    import analysis
+    from analysis.claim import Finding, judged
+    from analysis.claims import claims_of
+    from sweeps.bundled import sweep_name
+    from sweeps.errors import MislabelError
+    from sweeps.store import Store
+
+    name = sweep_name(experiment, quick)
+    if name not in Store(store).names():
+        return [Finding(claim) for claim in claims_of(experiment)]
+    sweep = analysis.load(store, name)
+    found = []
+    for claim in claims_of(experiment):
+        try:
+            found.append(judged(claim, sweep))
+        except (MislabelError, KeyError, ValueError) as error:
+            say(f"{experiment}: {claim.quantity}: can't be judged yet: {error}")
+            found.append(Finding(claim))
+    return found
+
+
+def _page(experiment: str, findings: "list[Finding]") -> str:
+    """Each claim with the paper's word, our estimate, the theory's prediction and the verdict."""
+    lines = [experiment]
+    for finding in findings:
+        claim = finding.claim
+        lines += [
+            f"  {finding.verdict.upper():<14}{claim.paper}",
+            f"                {claim.quantity}: {finding.estimate or '–'}, holds where {claim.holds}"
+            + (f"; theory {finding.theory:.4g}" if finding.theory is not None else ""),
+        ]
+    return "\n".join(lines)
+
+
+def _list(findings: "dict[str, list[Finding]]") -> str:
+    from sweeps.commands.screen import columns
+
+    verdicts = ("confirmed", "not confirmed", "undecided", "not run")
+    rows = []
+    for experiment, found in findings.items():
+        counts = [sum(finding.verdict == verdict for finding in found) for verdict in verdicts]
+        rows.append((experiment, str(len(found)), *(str(n) if n else "." for n in counts)))
+    return columns(rows, ("experiment", "claims", *verdicts))
+
+
+def _described(finding: "Finding") -> dict[str, Any]:
+    claim, estimate = finding.claim, finding.estimate
+    return {
+        "experiment": claim.experiment,
+        "paper": claim.paper,
+        "quantity": claim.quantity,
+        "holds": str(claim.holds),
+        "mean": estimate.mean if estimate else None,
+        "low": estimate.low if estimate else None,
+        "high": estimate.high if estimate else None,
+        "n": estimate.n if estimate else None,
+        "theory": finding.theory,
+        "verdict": finding.verdict,
+    }
