@@ -25,19 +25,23 @@ from tasks.parameters import Value
 class Means:
     """Each cell's objectives, summed over its seeds, from the store and from what has ended since."""
 
-    def __init__(self, spec: Spec, files: SweepFiles) -> None:
+    def __init__(self, spec: Spec, files: SweepFiles, retry: bool = False) -> None:
         self.names = [objective.name for objective in spec.metric]
         self.goal = spec.metric[0].goal if spec.metric else "minimize"
         self.seeds = spec.seeds.count
         self._rows: dict[str, dict[int, list[float]]] = defaultdict(dict)
         self.best: tuple[float, str] | None = None
-        rows = files.read("runs", ["cell_id", "seed", "status"])
-        statuses = rows["status"].to_pylist()
-        if rows.num_rows and self.names and any(status in ENDED for status in statuses):
-            rows = files.read("runs", ["cell_id", "seed", "status", *self.names])
-            for cell, seed, status, *values in zip(*(rows[n].to_pylist() for n in rows.column_names), strict=True):
-                if status in ENDED and seed in spec.seed_range:
-                    self.add(cell, seed, [math.nan if value is None else value for value in values])
+        if not self.names:
+            return
+        # Runs that failed have no metrics, and get none unless they are run again.
+        settled = ENDED if retry else (*ENDED, "failed")
+        columns = files.columns("runs")
+        measured = [name for name in self.names if name in columns]
+        rows = files.read("runs", ["cell_id", "seed", "status", *measured])
+        for cell, seed, status, *values in zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True):
+            if status in settled and seed in spec.seed_range:
+                known = dict(zip(measured, values, strict=True))
+                self.add(cell, seed, [math.nan if known.get(name) is None else known[name] for name in self.names])
 
     def add(self, cell: str, seed: int, values: list[float]) -> None:
         self._rows[cell][seed] = values
@@ -52,7 +56,8 @@ class Means:
         rows = self._rows.get(cell, {})
         if not self.names or len(rows) < self.seeds:
             return None
-        return [sum(column) / len(rows) for column in zip(*rows.values(), strict=True)]
+        # In the order of the seeds, so that the sum has the same bits whenever it is made.
+        return [sum(column) / len(rows) for column in zip(*(rows[seed] for seed in sorted(rows)), strict=True)]
 
     def complete(self) -> dict[str, list[float] | None]:
         return {cell: self.of(cell) for cell, rows in self._rows.items() if len(rows) >= self.seeds}
@@ -184,7 +189,8 @@ class Feed:
 
     @property
     def over(self) -> bool:
-        return not self._running and not self._again
+        """True when no pack is running, and none is left over that would still be handed out."""
+        return not self._running and (self.stop_reason is not None or not self._again)
 
     @property
     def stopping(self) -> bool:

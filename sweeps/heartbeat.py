@@ -72,7 +72,7 @@ def alive(progress: dict[str, Any] | None) -> bool:
 
 def refuse_if_running(files: SweepFiles) -> None:
     progress = files.read_json(FILE)
-    if alive(progress) and progress["pid"] != os.getpid():
+    if alive(progress) and (progress["host"], progress["pid"]) != (platform.node(), os.getpid()):
         raise SweepBusyError(
             f"{files.name} is being run by process {progress['pid']} on {progress['host']} "
             f"({progress['done']} of {progress['runs']} runs); wait for it, or stop it first"

@@ -1,12 +1,13 @@
 """Run a sweep in this process, one pack after the other, without Ray: for tests, debuggers and small things."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
 from sweeps.errors import StoreError
 from sweeps.feed import Feed
+from sweeps.order import PackOrder
 from sweeps.store import SweepFiles
 from sweeps.worker import Report, Worker
 
@@ -14,21 +15,33 @@ STRETCH_SECONDS = 1.0
 
 
 def run_inline(feed: Feed, files: SweepFiles, device: torch.device, show: Callable[[], None]) -> None:
+    """Run until the feed is over or stopping; `show` is called after every report."""
     while (order := feed.next()) is not None:
         try:
-            worker = Worker(order, files, device, feed.means.names)
-            while not worker.finished:
-                feed.report(worker.work(STRETCH_SECONDS))
+            for report in _reports(order, feed, files, device):
+                feed.report(report)
                 show()
-                if feed.stopping and not worker.finished:
-                    worker.save()
-                    feed.report(Report(order.id, halted=True))
-                    break
         except StoreError as error:
             feed.break_off(error)
-        except Exception as error:
-            feed.report(Report(order.id, error=reason(error)))
-            show()
+
+
+def _reports(order: PackOrder, feed: Feed, files: SweepFiles, device: torch.device) -> Iterator[Report]:
+    """What a worker on Ray would report of this pack, while it trains."""
+    try:
+        worker = Worker(order, files, device, feed.means.names)
+        while True:
+            report = worker.work(STRETCH_SECONDS)
+            yield report
+            if report.finished:
+                return
+            if feed.stopping:
+                worker.save()
+                yield Report(order.id, halted=True)
+                return
+    except StoreError:
+        raise
+    except Exception as error:
+        yield Report(order.id, error=reason(error))
 
 
 def reason(error: BaseException) -> str:

@@ -54,7 +54,7 @@ class Launch:
         sizing = _sizing(self.task, self.files, machine)
         decide_sizes(self.plan, sizing)
         sizing.keep()
-        means = Means(self.spec, self.files)
+        means = Means(self.spec, self.files, self.plan.retry)
         self._feed = Feed(self.plan, _source(self.plan, self.files, sizing, means), self.files, means)
         self.heartbeat = Heartbeat(self.files, self._feed)
         self.heartbeat.beat()

@@ -52,7 +52,7 @@ class Worker:
         self.task = find_task(order.task)
         saved = self._saved()
         # Lanes are counted in the order that the pack was first made from, of which this order may want a part.
-        whole = PackOrder.from_json(saved["order"]) if saved else order
+        whole = PackOrder.from_json({**saved["order"], "attempt": order.attempt}) if saved else order
         lanes = Lanes([self.task.settings(whole.values(i)) for i in range(len(whole))], whole.seeds, device)
         self.record = Record(
             whole, [_frame(f) for f in saved["frames"]] if saved else [], saved["seconds"] if saved else 0.0
