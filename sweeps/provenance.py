@@ -5,6 +5,7 @@ import platform
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,22 @@ def provenance(task_module: str) -> dict[str, Any]:
         "platform": platform.platform(),
         "python": platform.python_version(),
         "versions": {name: found for name in [*_PACKAGES, *_owners(task_module)] if (found := _version(name))},
-        "git": _git(Path(str(module.__file__)).parent),
+        "git": _git(Path(str(module.__file__))),
     }
 
 
-def _git(folder: Path) -> dict[str, Any]:
-    """The commit of the task's code and whether files differ from it; empty where it is not in a checkout."""
-    commit = _output(["git", "-C", str(folder), "rev-parse", "HEAD"])
-    if not commit:
+def _git(file: Path) -> dict[str, Any]:
+    """The commit of the task's code and whether files differ from it; empty where it is not in a checkout.
+
+    A file that the repository ignores is installed there (in a virtual environment, say), and no part of it.
+    """
+    git = ["git", "-C", str(file.parent)]
+    commit = _output([*git, "rev-parse", "HEAD"])
+    own = _output([*git, "status", "--porcelain", "--ignored", "--", file.name])
+    if not commit or own.startswith("!!"):
         return {}
-    changed = _output(["git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no"])
-    return {"commit": commit, "dirty": bool(changed)}
+    changed = _output([*git, "status", "--porcelain", "--untracked-files=no"])
+    return {"commit": commit, "dirty": bool(own or changed)}
 
 
 def _output(command: list[str]) -> str:
@@ -43,7 +49,9 @@ def _output(command: list[str]) -> str:
         return ""
 
 
+@cache
 def _owners(module: str) -> list[str]:
+    """Installed packages that the module comes from, beside ours. Looking for them reads the files of all packages."""
     return [name for name in packages_distributions().get(module.split(".")[0], []) if name not in _PACKAGES]
 
 
