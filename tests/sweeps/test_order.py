@@ -1,0 +1,42 @@
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweeps.order import PackOrder
+
+ORDER = PackOrder(
+    sweep="s", task="bowl", common={"width": 2, "rate": 0.5}, columns={"x": [0.0, 1.0, 2.0]}, cells=["a", "b", "c"],
+    seeds=[0, 1, 2], attempt=2, resume="p",
+)  # fmt: skip
+
+
+def test_a_run_has_the_common_values_and_its_own() -> None:
+    assert ORDER.values(1) == {"width": 2, "rate": 0.5, "x": 1.0}
+    assert ORDER.run_ids == ["a-0", "b-1", "c-2"]
+
+
+@given(st.lists(st.integers(0, 2), unique=True, min_size=1))
+def test_a_selection_keeps_what_belongs_to_its_runs(lanes: list[int]) -> None:
+    chosen = ORDER.select(lanes)
+    assert [chosen.values(i) for i in range(len(chosen))] == [ORDER.values(i) for i in lanes]
+    assert chosen.run_ids == [ORDER.run_ids[i] for i in lanes]
+    assert (chosen.sweep, chosen.task, chosen.attempt, chosen.resume) == ("s", "bowl", 2, "p")
+
+
+def test_halves_hold_each_run_once_and_start_over() -> None:
+    first, second = ORDER.halves()
+    assert first.run_ids + second.run_ids == ORDER.run_ids
+    assert {len(first), len(second)} == {1, 2}
+    assert first.resume is None
+    assert second.resume is None
+
+
+def test_the_id_depends_on_the_runs_alone() -> None:
+    assert ORDER.select([2, 0, 1]).id == ORDER.id
+    assert ORDER.select([0, 1, 2], attempt=7, resume=None).id == ORDER.id
+    assert ORDER.select([0, 1]).id != ORDER.id
+
+
+def test_an_order_can_be_sent_as_json() -> None:
+    assert PackOrder.from_json(json.loads(json.dumps(ORDER.to_json()))) == ORDER

@@ -1,0 +1,81 @@
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sweeps.provenance import provenance
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A task's module in a folder of its own."""
+    path = tmp_path / "repository" / "own_task.py"
+    path.parent.mkdir()
+    path.write_text("x = 1\n")
+    monkeypatch.syspath_prepend(path.parent)
+    __import__("own_task")
+    yield path
+    del sys.modules["own_task"]
+
+
+def committed(module: Path) -> str:
+    git(module.parent, "init")
+    git(module.parent, "add", "own_task.py")
+    git(module.parent, "commit", "-m", "one")
+    return git(module.parent, "rev-parse", "HEAD")
+
+
+def test_the_commit_of_the_tasks_code_is_named(module: Path) -> None:
+    commit = committed(module)
+    assert provenance("own_task")["git"] == {"commit": commit, "dirty": False}
+
+
+def test_a_changed_file_makes_it_dirty(module: Path) -> None:
+    commit = committed(module)
+    module.write_text("x = 2\n")
+    assert provenance("own_task")["git"] == {"commit": commit, "dirty": True}
+    git(module.parent, "commit", "-am", "two")
+    assert not provenance("own_task")["git"]["dirty"]
+
+
+def test_files_that_git_does_not_know_do_not_make_it_dirty(module: Path) -> None:
+    committed(module)
+    (module.parent / "notes.txt").write_text("results")
+    assert not provenance("own_task")["git"]["dirty"]
+
+
+def test_without_a_repository_there_is_no_commit(module: Path) -> None:
+    assert provenance("own_task")["git"] == {}
+
+
+def test_a_task_that_git_does_not_know_yet_is_dirty(module: Path) -> None:
+    git(module.parent, "init")
+    git(module.parent, "commit", "--allow-empty", "-m", "one")
+    assert provenance("own_task")["git"]["dirty"]
+
+
+@pytest.mark.parametrize("ignored", ["own_task.py", "repository/"])
+def test_code_that_is_installed_inside_another_repository_does_not_have_its_commit(module: Path, ignored: str) -> None:
+    """As a package in a virtual environment that lies in a project's folder."""
+    project = module.parent.parent
+    git(project, "init")
+    (project / ".gitignore").write_text(ignored)
+    git(project, "add", ".gitignore")
+    git(project, "commit", "-m", "one")
+    assert provenance("own_task")["git"] == {}
+
+
+def test_versions_machine_and_time_are_named() -> None:
+    found = provenance("bowl")
+    assert {"mislabel", "torch", "pyarrow", "numpy"} <= found["versions"].keys()
+    assert found["versions"]["bowl"] == "1.0"
+    assert found["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert all(found[key] for key in ("started_at", "command", "user", "host", "platform"))

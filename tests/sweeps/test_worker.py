@@ -1,0 +1,123 @@
+import pandas as pd
+import pytest
+
+from sweeps.order import PackOrder
+from sweeps.plan import orders
+from sweeps.store import Store, SweepFiles
+from sweeps.worker import Worker, record_failure
+from tests.bowls import CPU, curves_of, prepared, runs_of
+
+
+@pytest.fixture
+def files(store: Store) -> SweepFiles:
+    return store.sweep("bowls")
+
+
+@pytest.fixture
+def order(store: Store) -> PackOrder:
+    (order,) = orders(prepared(store, resources={"pack": 6}).plan)
+    return order
+
+
+def worked(order: PackOrder, files: SweepFiles, seconds: float = 10.0) -> Worker:
+    worker = Worker(order, files, CPU, ["loss"])
+    while not worker.work(seconds).finished:
+        pass
+    return worker
+
+
+def test_a_pack_ends_with_its_rows_in_the_store(order: PackOrder, files: SweepFiles) -> None:
+    report = Worker(order, files, CPU, ["loss"]).work(10.0)
+    assert report.finished
+    assert report.run_steps == 6 * 8
+    assert [(o.cell, o.seed, o.status) for o in report.outcomes] == [
+        (cell, seed, "done") for cell, seed in zip(order.cells, order.seeds, strict=True)
+    ]
+    stored = runs_of(files).set_index("run_id")
+    for run_id, outcome in zip(order.run_ids, report.outcomes, strict=True):
+        assert outcome.metrics == {"loss": stored["loss"][run_id]}
+    assert len(curves_of(files)) == 6 * 3
+
+
+def test_stretches_of_any_length_give_the_same_rows(order: PackOrder, files: SweepFiles, store: Store) -> None:
+    worked(order, files, seconds=10.0)
+    worked(order, store.sweep("slowly"), seconds=0.0)
+    pd.testing.assert_frame_equal(runs_of(files), runs_of(store.sweep("slowly")))
+    pd.testing.assert_frame_equal(curves_of(files), curves_of(store.sweep("slowly")))
+
+
+def test_another_worker_goes_on_from_a_checkpoint(order: PackOrder, files: SweepFiles, store: Store) -> None:
+    worked(order, store.sweep("undisturbed"))
+    first = Worker(order, files, CPU)
+    while first.pack.step == 0:
+        first.work(0.0)
+    first.save()
+    second = Worker(order, files, CPU)
+    assert second.pack.step == first.pack.step < 8
+    while not second.work(0.0).finished:
+        pass
+    pd.testing.assert_frame_equal(runs_of(files), runs_of(store.sweep("undisturbed")))
+    pd.testing.assert_frame_equal(curves_of(files), curves_of(store.sweep("undisturbed")))
+    assert list(files.checkpoints()) == []
+
+
+def test_part_of_a_checkpoint_can_be_taken_up(order: PackOrder, files: SweepFiles, store: Store) -> None:
+    worked(order, store.sweep("undisturbed"))
+    first = Worker(order, files, CPU)
+    first.work(0.0)
+    first.save()
+    part = order.select([1, 4], resume=order.id, attempt=3)
+    worked(part, files)
+    expected = runs_of(store.sweep("undisturbed"))
+    chosen = expected[expected["run_id"].isin(part.run_ids)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(runs_of(files), chosen)
+    assert files.read("runs", ["attempt"])["attempt"].to_pylist() == [3, 3]
+
+
+def test_runs_that_had_diverged_before_the_checkpoint_can_be_taken_up_alone(store: Store) -> None:
+    parameters = {"trouble": {"values": [0, 2]}, "frames": 8}
+    (order,) = orders(prepared(store, parameters=parameters, resources={"pack": 4}).plan)
+    files = store.sweep("bowls")
+    worker = Worker(order, files, CPU)
+    while not worker.finished and len(worker.pack.places) == 4:
+        worker.work(0.0)
+    assert not worker.finished
+    worker.save()
+    gone = [lane for lane in range(4) if order.values(lane)["trouble"] == 2]
+    worked(order.select(gone, resume=order.id), files)
+    assert runs_of(files)["status"].tolist() == ["diverged", "diverged"]
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage", b"PK\x03\x04half"])
+def test_without_a_readable_checkpoint_a_pack_starts_over(order: PackOrder, files: SweepFiles, data: bytes) -> None:
+    files.save_checkpoint(order.id, data, order.run_ids)
+    worker = Worker(order, files, CPU)
+    assert worker.pack.step == 0
+    assert worker.work(10.0).finished
+
+
+def test_checkpoints_are_taken_while_a_pack_trains(
+    order: PackOrder, files: SweepFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeps.worker.CHECKPOINT_SECONDS", 0.0)
+    worker = Worker(order, files, CPU)
+    assert not worker.work(0.0).finished
+    assert list(files.checkpoints()) == [(order.id, order.run_ids)]
+
+
+def test_diverged_runs_end_alone_and_are_recorded(store: Store) -> None:
+    parameters = {"trouble": {"values": [0, 2]}}
+    (order,) = orders(prepared(store, parameters=parameters, resources={"pack": 4}).plan)
+    files = store.sweep("bowls")
+    worked(order, files)
+    runs = runs_of(files).set_index("run_id")
+    assert runs.groupby("trouble")["status"].unique().map(list).to_dict() == {0: ["done"], 2: ["diverged"]}
+    assert runs[runs["trouble"] == 2]["loss"].isna().all()
+    assert (runs[runs["trouble"] == 2]["step"] == 8).all()
+
+
+def test_runs_without_a_result_are_recorded_with_the_reason(order: PackOrder, files: SweepFiles) -> None:
+    outcomes = record_failure(order, files, "node went away", "lost")
+    assert {outcome.status for outcome in outcomes} == {"lost"}
+    rows = files.read("runs", ["status", "error"]).to_pylist()
+    assert rows == [{"status": "lost", "error": "node went away"}] * 6
