@@ -58,6 +58,9 @@ class Speed:
         return min(size for size, seconds in self.run_step_seconds.items() if seconds <= 1.1 * fastest)
 
 
+_UNKNOWN = Speed({1: 0.0}, 0.0, 1, more_may_pay=False)
+
+
 class Sizing:
     """Decides pack sizes for a sweep; measures each shape once."""
 
@@ -86,7 +89,10 @@ class Sizing:
             if self._known and self._spent > _LONGEST_IN_ALL_SECONDS:
                 return self._nearest(values)
             began = time.perf_counter()
-            known = self._known[key] = measure_speed(self.task, values, self.device, self.memory_bytes, lanes)
+            try:
+                known = self._known[key] = measure_speed(self.task, values, self.device, self.memory_bytes, lanes)
+            except Exception:  # what raises here will raise when it is run, and be recorded there
+                return _UNKNOWN
             self._spent += time.perf_counter() - began
         return known
 
@@ -131,7 +137,7 @@ def measure_speed(
     measure_seconds = 0.0
     began = time.perf_counter()
     for size in _SIZES:
-        if size > (task.largest_pack or size) or size * lane_bytes > _MEMORY_SHARE * memory_bytes:
+        if size > (task.largest_pack or size) or (size > 1 and size * lane_bytes > _MEMORY_SHARE * memory_bytes):
             break
         if size > most:
             return Speed(seconds, measure_seconds, lane_bytes, more_may_pay=True)
@@ -154,14 +160,13 @@ def _no_longer_pays(seconds: Mapping[int, float]) -> bool:
 
 def _step_seconds(pack: Pack[Any], steps: int) -> float:
     """Seconds per step of the pack, over a stretch that takes long enough to be believed."""
-    block = pack.task.block
-    _timed(pack, block)  # makes the data that steps share, and warms caches
-    stretch = block
+    stretch = min(pack.task.block, steps)
+    _timed(pack, stretch)  # makes the data that steps share, and warms caches
     while True:
         seconds = _timed(pack, stretch)
-        if seconds > _ENOUGH_SECONDS or stretch >= max(steps, 4 * block):
+        if seconds > _ENOUGH_SECONDS or stretch == steps:
             return seconds / stretch
-        stretch *= 4
+        stretch = min(4 * stretch, steps)
 
 
 def _timed(pack: Pack[Any], steps: int) -> float:
@@ -179,7 +184,7 @@ def _lane_bytes(task: Task[Any], settings: Any, device: torch.device) -> int:
     def work(lanes: int) -> None:
         with torch.no_grad():
             pack = Pack(task, Lanes([settings] * lanes, range(lanes), device))
-            state = task.advance(pack.lanes, pack.state, 0, min(2 * task.block, max(task.block, settings.steps)))
+            state = task.advance(pack.lanes, pack.state, 0, min(2 * task.block, settings.steps))
             task.measure(pack.lanes, state)
 
     one = peak_bytes(device, lambda: work(1))
