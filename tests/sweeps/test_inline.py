@@ -1,0 +1,236 @@
+"""Whole sweeps in this process: interrupted, continued, widened, with runs that fail."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+
+from sweeps.launch import Launch
+from sweeps.store import Store
+from tests.bowls import curves_of, run, runs_of
+
+MIXED = {"x": {"values": [0, 1, 2, 3]}, "trouble": {"values": [0, 2]}, "width": {"values": [2, 3]}, "snapshots": 2}
+
+
+def statuses(launch: Launch) -> dict[str, int]:
+    return dict(Counter(runs_of(launch.files)["status"]))
+
+
+def stopping_after(reports: int) -> Callable[[Launch], None]:
+    """To be shown progress: stops the sweep at the given report."""
+    seen = 0
+
+    def show(launch: Launch) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == reports:
+            launch.feed.stop("interrupted")
+
+    return show
+
+
+@pytest.fixture
+def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers report after every stretch of steps, so that a sweep can be stopped in the middle of a pack."""
+    monkeypatch.setattr("sweeps.inline.STRETCH_SECONDS", 0.0)
+
+
+def test_a_sweep_runs_every_cell_from_every_seed(store: Store) -> None:
+    launch = run(store)
+    runs = runs_of(launch.files)
+    assert sorted(zip(runs["x"], runs["seed"], strict=True)) == [(x, seed) for x in (0, 1, 2) for seed in (0, 1)]
+    assert statuses(launch) == {"done": 6}
+    assert launch.feed.progress.done == launch.feed.progress.runs == 6
+    assert launch.feed.progress.running == 0
+    assert launch.files.read_json("progress.json")["state"] == "done"
+
+
+def test_running_it_again_does_nothing(store: Store) -> None:
+    first = run(store)
+    before = runs_of(first.files)
+    again = run(store)
+    assert again.plan.missing == 0
+    assert sum(again.feed.progress.statuses.values()) == 0
+    pd.testing.assert_frame_equal(runs_of(again.files), before)
+
+
+@pytest.mark.usefixtures("in_small_steps")
+@pytest.mark.parametrize("reports", [1, 2, 3, 5, 8, 13, 21])
+def test_a_sweep_stopped_anywhere_and_continued_has_the_same_tables(
+    store: Store, tmp_path_factory: pytest.TempPathFactory, reports: int
+) -> None:
+    undisturbed = run(Store(str(tmp_path_factory.mktemp("other"))), parameters=MIXED)
+    stopped = run(store, stopping_after(reports), parameters=MIXED)
+    assert stopped.files.read_json("progress.json")["state"] == "stopped"
+    assert stopped.feed.over
+    rest = run(store, parameters=MIXED)
+    ended = sum(stopped.feed.progress.statuses.values())
+    assert ended < 32
+    assert ended + sum(rest.feed.progress.statuses.values()) == 32
+    pd.testing.assert_frame_equal(runs_of(rest.files), runs_of(undisturbed.files))
+    pd.testing.assert_frame_equal(curves_of(rest.files), curves_of(undisturbed.files))
+    arrays = [launch.files.read("arrays").drop(["pack_id"]).to_pandas() for launch in (rest, undisturbed)]
+    first, second = (table.sort_values(["run_id", "step"], ignore_index=True) for table in arrays)
+    pd.testing.assert_frame_equal(first, second)
+    assert list(rest.files.checkpoints()) == []
+
+
+@pytest.mark.usefixtures("in_small_steps")
+def test_a_pack_that_was_stopped_goes_on_from_its_checkpoint(store: Store) -> None:
+    stopped = run(store, stopping_after(4))
+    ((_, held),) = stopped.files.checkpoints()
+    rest = run(store)
+    assert [order.run_ids for order in rest.plan.resumed] == [held]
+    steps = stopped.feed.progress.steps_done + rest.feed.progress.steps_done
+    assert steps == 6 * 8
+
+
+@pytest.mark.usefixtures("in_small_steps")
+def test_a_checkpoint_is_used_in_part_when_some_of_its_runs_have_ended(store: Store) -> None:
+    """As after a crash between the rows of a pack and the end of its checkpoint."""
+    stopped = run(store, stopping_after(2), resources={"pack": 6})
+    ((pack, held),) = stopped.files.checkpoints()
+    data = stopped.files.load_checkpoint(pack)
+    assert data is not None
+    expected = runs_of(run(store, resources={"pack": 6}).files)
+    stopped.files.save_checkpoint(pack, data, held)
+    wider = run(store, seeds=3, resources={"pack": 6})
+    assert wider.plan.resumed == []
+    assert statuses(wider) == {"done": 9}
+    kept = runs_of(wider.files)
+    pd.testing.assert_frame_equal(kept[kept["seed"] < 2].reset_index(drop=True), expected)
+
+
+def test_more_seeds_run_only_the_new_ones(store: Store) -> None:
+    before = runs_of(run(store, seeds=2).files)
+    wider = run(store, seeds=5)
+    assert wider.feed.progress.statuses == {"done": 9}
+    after = runs_of(wider.files)
+    pd.testing.assert_frame_equal(after[after["seed"] < 2].reset_index(drop=True), before)
+
+
+def test_more_values_run_only_the_new_ones(store: Store) -> None:
+    before = runs_of(run(store).files)
+    wider = run(store, parameters={"x": {"values": [0, 1, 2, 3, 4]}, "width": {"values": [2, 3]}})
+    assert wider.feed.progress.statuses == {"done": 14}
+    after = runs_of(wider.files)
+    pd.testing.assert_frame_equal(after[after["run_id"].isin(before["run_id"])].reset_index(drop=True), before)
+
+
+def test_a_run_that_raises_is_found_by_halving_and_the_others_are_not_affected(
+    store: Store, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    good = run(Store(str(tmp_path_factory.mktemp("other"))), parameters={"x": {"values": [0, 1, 2, 3]}}, seeds=2)
+    parameters = {"x": {"values": [0, 1, 2, 3]}, "trouble": {"values": [0, 1], "when": "x == 2"}}
+    mixed = run(store, parameters=parameters, seeds=2, resources={"pack": 16})
+    assert statuses(mixed) == {"done": 8, "failed": 2}
+    runs = runs_of(mixed.files)
+    failed = runs[runs["status"] == "failed"]
+    assert failed["trouble"].tolist() == [1, 1]
+    assert failed["loss"].isna().all()
+    assert all(error.startswith("RuntimeError: the bowl broke\nTraceback") for error in failed["error"])
+    assert set(mixed.feed.errors) == set(failed["run_id"])
+    ended = runs[runs["status"] == "done"].reset_index(drop=True)
+    assert ended["error"].isna().all()
+    pd.testing.assert_frame_equal(ended, runs_of(good.files), check_dtype=False)
+    assert set(curves_of(mixed.files)["run_id"]) == set(ended["run_id"])
+
+
+def test_failed_runs_are_run_again_on_request_only(store: Store) -> None:
+    parameters = {"trouble": {"values": [0, 1]}}
+    assert statuses(run(store, parameters=parameters)) == {"done": 2, "failed": 2}
+    again = run(store, parameters=parameters)
+    assert again.plan.missing == 0
+    assert again.plan.failed == 2
+    retried = run(store, retry=True, parameters=parameters)
+    assert retried.plan.missing == 2
+    assert retried.feed.progress.statuses == {"failed": 2}
+    table = retried.files.read("runs", ["status", "attempt"]).to_pandas()
+    assert sorted(table[table["status"] == "failed"]["attempt"]) == [2, 2]
+    assert len(table) == 4
+
+
+def test_too_many_failures_stop_the_sweep(store: Store) -> None:
+    parameters = {"trouble": 1, "x": {"values": [0, 1, 2, 3, 4, 5]}}
+    launch = run(store, parameters=parameters, budget={"failures": 3}, resources={"pack": 4})
+    assert launch.feed.stop_reason == "4 runs failed, more than budget.failures = 3"
+    assert statuses(launch) == {"failed": 4}
+    assert launch.feed.over
+    assert launch.files.read_json("progress.json")["state"] == "stopped"
+    assert launch.files.read_json("progress.json")["stopped_because"] == launch.feed.stop_reason
+
+
+def test_a_budget_of_no_failures_stops_at_the_first(store: Store) -> None:
+    launch = run(store, parameters={"trouble": 1, "x": {"values": [0, 1]}}, budget={"failures": 0})
+    assert statuses(launch) == {"failed": 1}
+
+
+@pytest.mark.usefixtures("in_small_steps")
+def test_a_budget_of_time_stops_the_sweep_and_a_larger_one_continues_it(store: Store) -> None:
+    stopped = run(store, budget={"wall": 1e-9})
+    assert stopped.feed.stop_reason == "budget.wall of 1e-09 s is used up"
+    assert stopped.files.parts("runs") == []
+    rest = run(store, budget={"wall": "1h"})
+    assert statuses(rest) == {"done": 6}
+
+
+def test_diverged_runs_are_recorded_and_not_run_again(store: Store) -> None:
+    parameters = {"trouble": {"values": [0, 2]}}
+    launch = run(store, parameters=parameters)
+    assert statuses(launch) == {"diverged": 2, "done": 2}
+    assert run(store, parameters=parameters).plan.missing == 0
+
+
+def test_lost_runs_are_recorded_and_run_again(store: Store) -> None:
+    from tests.bowls import prepared
+
+    launch = prepared(store)
+    order = launch.feed.next()
+    assert order is not None
+    launch.feed.lost(order.id, "its worker died 6 times")
+    launch.finish()
+    assert statuses(launch) == {"lost": 4}
+    again = run(store)
+    assert statuses(again) == {"done": 6}
+    assert again.feed.progress.statuses == {"done": 6}
+    attempts = again.files.read("runs", ["attempt"])["attempt"].to_pylist()
+    assert sorted(attempts) == [1, 1, 2, 2, 2, 2]
+
+
+def test_a_store_that_can_no_longer_be_written_breaks_the_sweep_off(store: Store) -> None:
+    from pathlib import Path
+
+    from sweeps.inline import run_inline
+    from tests.bowls import CPU, prepared
+
+    launch = prepared(store)
+    Path(launch.files.address, "curves").write_text("a file in place of the folder")
+    run_inline(launch.feed, launch.files, CPU, lambda: None)
+    assert launch.feed.broken is not None
+    assert "is not a folder" in str(launch.feed.broken)
+    assert launch.files.parts("runs") == []
+    launch.finish()
+    Path(launch.files.address, "curves").unlink()
+    assert statuses(run(store)) == {"done": 6}
+
+
+def test_an_error_of_the_driver_is_not_taken_for_a_failure_of_runs(store: Store) -> None:
+    def show(launch: Launch) -> None:
+        raise ZeroDivisionError("a bug in what is shown")
+
+    with pytest.raises(ZeroDivisionError):
+        run(store, show)
+
+
+def test_a_task_that_takes_one_run_at_a_time_gets_one(store: Store) -> None:
+    launch = run(store, task="bowl.single", resources={"pack": "auto"})
+    lanes = launch.files.read("runs", ["pack_lanes"])["pack_lanes"].to_pylist()
+    assert lanes == [1] * 6
+
+
+def test_shapes_go_into_packs_of_their_own(store: Store) -> None:
+    launch = run(store, parameters={"width": {"values": [2, 3, 4]}}, seeds=3, resources={"pack": 16})
+    packs = launch.files.read("runs", ["pack_id", "width", "pack_lanes"]).to_pandas()
+    assert packs.groupby("pack_id")["width"].nunique().tolist() == [1, 1, 1]
+    assert (packs["pack_lanes"] == 3).all()
