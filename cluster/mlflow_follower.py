@@ -45,5 +45,6 @@ def follow(view: View, every_seconds: float) -> bool:
 
 if __name__ == "__main__":
     os.nice(10)  # training goes first
-    store, name, uri, every_seconds = sys.argv[1:]
-    sys.exit(0 if follow(View(Store(store).sweep(name), uri), float(every_seconds)) else 1)
+    store, name, every_seconds = sys.argv[1:]
+    view = View(Store(store).sweep(name), os.environ["MLFLOW_TRACKING_URI"])
+    sys.exit(0 if follow(view, float(every_seconds)) else 1)

@@ -24,7 +24,7 @@ from sweeps.store import SweepFiles
 from tasks.task import RESERVED
 
 # Part of every digest: raise it when nested runs are to look different, and the next sync writes them anew.
-_FORM = 1
+FORM = 1
 # Curves of about this many runs are in memory at a time.
 _RUNS_AT_ONCE = 20_000
 WITHOUT_RESULT = ("failed", "lost")
@@ -90,7 +90,7 @@ class Results:
     @cached_property
     def digests(self) -> dict[str, str]:
         """What each nested run is made from, in short: equal digests, equal nested runs."""
-        form = [_FORM, self.spec.track.points, *self.varying]
+        form = [FORM, self.spec.track.points, *self.varying]
         marks = self.runs["run_id"] + ":" + self.runs["status"] + ":" + self.runs["attempt"].astype(str)
         return {key: digest_of([*form, *sorted(own)]) for key, own in marks.groupby(self.runs[self.by], sort=False)}
 

@@ -20,11 +20,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from cluster.mlflow_pages import Pages, Progress
-from cluster.mlflow_runs import Results
+from cluster.mlflow_runs import FORM, Results, digest_of
 from sweeps.errors import MislabelError
 from sweeps.store import Store, SweepFiles
 
 Say = Callable[[str], None]
+# What MLflow was last made to show.
+_SHOWN = "mlflow.json"
 # How long leaving a sweep may wait for MLflow without a word, and how long after an error or Ctrl-C.
 _SILENT_SECONDS = 3.0
 _AFTER_ERROR_SECONDS = 10.0
@@ -62,7 +64,7 @@ def following(
     if uri is None:
         yield
         return
-    follower = _Follower(files, uri, say, every_seconds)
+    follower = _Follower(View(files, uri), say, every_seconds)
     try:
         yield
         follower.finish(last_seconds)
@@ -80,17 +82,19 @@ class _Follower:
     would get the interpreter a quarter of the time.
     """
 
-    def __init__(self, files: SweepFiles, uri: str, say: Say, every_seconds: float) -> None:
-        self._files = files
+    def __init__(self, view: "View", say: Say, every_seconds: float) -> None:
+        self._view = view
         self._say = say
+        files = view.files
         store = files.address.removesuffix(f"/{files.name}")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "cluster.mlflow_follower", store, files.name, uri, str(every_seconds)],
+            [sys.executable, "-m", "cluster.mlflow_follower", store, files.name, str(every_seconds)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            # Commands can be seen by all users of a machine, and the address may hold a password.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "MLFLOW_TRACKING_URI": view.uri},
             start_new_session=True,  # Ctrl-C is for the sweep
         )
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -103,10 +107,13 @@ class _Follower:
 
     def finish(self, last_seconds: float) -> None:
         """Let it write what is left, for so long."""
-        name = self._files.name
-        if self._tell("final") and not self._ends_within(min(last_seconds, _SILENT_SECONDS)):
+        if self._view.is_complete():
+            return
+        name = self._view.files.name
+        silent_seconds = min(last_seconds, _SILENT_SECONDS)
+        if self._tell("final") and not self._ends_within(silent_seconds) and silent_seconds < last_seconds:
             self._say(f"writing what is left of {name} to MLflow")
-        if not self._ends_within(last_seconds - _SILENT_SECONDS) or self._process.returncode != 0:
+        if not self._ends_within(last_seconds - silent_seconds) or self._process.returncode != 0:
             self._say(f"MLflow does not show all of {name} yet; `mislabel sync {name}` completes it")
 
     def _tell(self, word: str) -> bool:
@@ -144,10 +151,20 @@ class View:
         self.uri = uri
         self._client: Any = None
         self._pages: Pages | None = None
-        self._last: object = None
+        self._last = ""
+
+    def is_complete(self) -> bool:
+        """Whether all that the store holds has been synced, as far as the store knows: MLflow is not asked."""
+        database = self.uri.removeprefix("sqlite:///")
+        lost = database != self.uri and not os.path.exists(database)
+        return not lost and self.files.read_json(_SHOWN) == {"state": self._state(final=True)}
+
+    def _state(self, final: bool) -> str:
+        return digest_of([FORM, self.uri, final, self.files.parts("runs"), self.files.read_text("spec.yaml")])
 
     def sync(self, final: bool, progress: Progress | None = None, cancelled: Callable[[], bool] = lambda: False) -> int:
-        state = (final, self.files.parts("runs"), self.files.read_text("spec.yaml"))
+        """As the function `sync`; between two nested runs it may be cancelled."""
+        state = self._state(final)
         if self._last == state:
             return 0
         results = Results(self.files)
@@ -164,6 +181,8 @@ class View:
             self._pages = None  # what MLflow now holds has to be read again
             raise
         self._last = state
+        if final:
+            self.files.write_json(_SHOWN, {"state": state})
         return written
 
 

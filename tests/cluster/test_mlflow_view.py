@@ -423,6 +423,18 @@ def test_leaving_a_sweep_waits_for_mlflow_only_so_long(store: Store, uri: str) -
     assert said[-1] == "MLflow does not show all of bowls yet; `mislabel sync bowls` completes it"
 
 
+def test_a_sweep_that_is_all_there_is_left_at_once(store: Store, files: SweepFiles, uri: str) -> None:
+    sync(files, uri)
+    said: list[str] = []
+    with following(files, uri, said.append, last_seconds=0):
+        pass
+    assert said == []
+    Path(uri.removeprefix("sqlite:///")).unlink()
+    with following(files, uri, said.append, last_seconds=0):
+        pass
+    assert said == ["MLflow does not show all of bowls yet; `mislabel sync bowls` completes it"]
+
+
 def test_an_error_of_the_sweep_is_not_lost_in_the_view(store: Store) -> None:
     files = prepared(store).files
     with (
@@ -434,8 +446,9 @@ def test_an_error_of_the_sweep_is_not_lost_in_the_view(store: Store) -> None:
 
 def test_the_follower_ends_with_the_sweeps_process(store: Store, uri: str) -> None:
     files = prepared(store).files
-    command = [sys.executable, "-m", "cluster.mlflow_follower", store.address, files.name, uri, "60"]
-    follower = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    command = [sys.executable, "-m", "cluster.mlflow_follower", store.address, files.name, "60"]
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": uri}
+    follower = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
     follower.communicate(timeout=30)  # closes its stdin, as the end of this process would
     assert follower.returncode == 1
 
