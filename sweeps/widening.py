@@ -9,7 +9,6 @@ from typing import Any
 
 from sweeps.space import Space
 from sweeps.spec import Axis, Spec
-from tasks.parameters import Value
 from tasks.task import Task
 
 
@@ -26,6 +25,9 @@ def changes_that_do_not_widen(old: Spec, new: Spec, task: Task[Any]) -> list[str
     added = [text for text in new.exclude if text not in old.exclude]
     if added:
         told.append(f"exclude: now also leaves out cells with {' or '.join(added)}")
+    elif new.method.name == "random" and set(old.exclude) != set(new.exclude):
+        was, now = (" or ".join(spec.exclude) or "nothing" for spec in (old, new))
+        told.append(f"exclude: was {was}, now {now}; random cells would be others")
     if not set(old.seed_range) <= set(new.seed_range):
         told.append(f"seeds: was {_seeds(old)}, now {_seeds(new)}, which leaves some out")
     if (new.budget.cells or 0) < (old.budget.cells or 0):
@@ -34,23 +36,25 @@ def changes_that_do_not_widen(old: Spec, new: Spec, task: Task[Any]) -> list[str
 
 
 def _parameters(old: Spec, new: Spec, task: Task[Any]) -> list[str]:
-    told = []
     defaults = {name: parameter.default for name, parameter in task.parameters.items()}
-    spaces = {"old": Space(old, task), "new": Space(new, task)}
-    for name in {**old.parameters, **new.parameters}:
-        was, now = old.parameters.get(name, defaults.get(name)), new.parameters.get(name, defaults.get(name))
+    gone = {name: part for name, part in old.parameters.items() if name not in defaults}
+    told = [f"parameters.{name}: was {_shown(part)}; {task.name} no longer has it" for name, part in gone.items()]
+    kept = {name: part for name, part in old.parameters.items() if name in defaults}
+    spaces = {"old": Space(old.model_copy(update={"parameters": kept}), task), "new": Space(new, task)}
+    for name in {**kept, **new.parameters}:
+        was, now = kept.get(name, defaults[name]), new.parameters.get(name, defaults[name])
         if was == now:
             continue
         if new.method.name == "random":
             told.append(f"parameters.{name}: was {_shown(was)}, now {_shown(now)}; random cells would all be others")
             continue
-        lost = _lost(name, was, now, spaces, defaults)
+        lost = _lost(name, was, now, spaces)
         if lost:
             told.append(f"parameters.{name}: was {_shown(was)}, now {_shown(now)}; {lost}")
     return told
 
 
-def _lost(name: str, was: Any, now: Any, spaces: Mapping[str, Space], defaults: Mapping[str, Value]) -> str:
+def _lost(name: str, was: Any, now: Any, spaces: Mapping[str, Space]) -> str:
     """What of the old values the new ones leave out, or nothing."""
     when_was = was.when if isinstance(was, Axis) else None
     when_now = now.when if isinstance(now, Axis) else None
@@ -61,14 +65,14 @@ def _lost(name: str, was: Any, now: Any, spaces: Mapping[str, Space], defaults: 
         inside = now.min <= was.min and was.max <= now.max and now.scale == was.scale
         return "" if inside else "the old range is not within the new one"
     before = spaces["old"].candidates(name) if isinstance(was, Axis) else [was]
-    after = spaces["new"].candidates(name) if isinstance(now, Axis) else [now]
+    after = set(spaces["new"].candidates(name)) if isinstance(now, Axis) else {now}
     missing = [value for value in before if value not in after]
     return f"{', '.join(map(str, missing[:5]))}{' …' if len(missing) > 5 else ''} left out" if missing else ""
 
 
 def _shown(part: Any) -> str:
     if hasattr(part, "model_dump"):
-        given = {key: getattr(part, key) for key in type(part).model_fields if key in part.model_fields_set}
+        given = {key: value for key, value in part if value != type(part).model_fields[key].default or key == "name"}
         return "{" + ", ".join(f"{key}: {value}" for key, value in given.items()) + "}"
     return str(part)
 
