@@ -1,0 +1,132 @@
+import time
+from typing import Any
+
+import pytest
+
+from sweeps.errors import SpecError
+from sweeps.spec import Axis, Spec
+from sweeps.store import Store
+from sweeps.widening import changes_that_do_not_widen
+from tests.bowls import BOWL, bowl_spec, prepared
+
+GRID: dict[str, Any] = {
+    "parameters": {"x": {"values": [0, 1]}, "level": {"min": 1, "max": 3}, "rate": 0.25},
+    "exclude": ["x == 1 and level == 3"],
+    "seeds": {"count": 3, "first": 2},
+}
+RANDOM: dict[str, Any] = {
+    "method": {"name": "random", "seed": 1},
+    "parameters": {"x": {"min": 0, "max": 1}},
+    "exclude": ["x > 0.9"],
+    "budget": {"cells": 10},
+}
+TPE: dict[str, Any] = {**RANDOM, "method": {"name": "tpe", "seed": 1}, "exclude": []}
+
+
+def told(old: dict[str, Any], **changes: Any) -> list[str]:
+    return changes_that_do_not_widen(bowl_spec(**old), bowl_spec(**{**old, **changes}), BOWL)
+
+
+def parameters(old: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {**old["parameters"], **changes}
+
+
+@pytest.mark.parametrize("old", [GRID, RANDOM, TPE], ids=["grid", "random", "tpe"])
+def test_the_same_spec_widens(old: dict[str, Any]) -> None:
+    assert told(old) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "changes"),
+    [
+        (GRID, {"seeds": {"count": 9, "first": 0}}),
+        (GRID, {"exclude": []}),
+        (GRID, {"parameters": parameters(GRID, x={"values": [2, 1, 0]})}),
+        (GRID, {"parameters": parameters(GRID, x={"min": 0, "max": 1, "points": 5})}),
+        (GRID, {"parameters": parameters(GRID, level={"min": 0, "max": 5})}),
+        (GRID, {"parameters": parameters(GRID, level={"values": [1, 2, 3, 9]})}),
+        (GRID, {"parameters": parameters(GRID, rate={"values": [0.25, 0.5]})}),
+        (GRID, {"parameters": parameters(GRID, width={"values": [2, 4]})}),
+        (GRID, {"parameters": parameters(GRID, width=2)}),
+        (GRID, {"resources": {"pack": 9}, "budget": {"wall": "1h", "failures": 0}, "track": {"per": "run"}}),
+        (GRID, {"metric": {"name": "height", "goal": "maximize"}}),
+        (RANDOM, {"budget": {"cells": 20}}),
+        (RANDOM, {"seeds": 5}),
+        (TPE, {"budget": {"cells": 20}}),
+        (TPE, {"parameters": {"x": {"min": -1, "max": 2}}}),
+        (TPE, {"method": {"name": "tpe", "seed": 1, "startup": 5}}),
+    ],
+)
+def test_what_only_adds_runs_widens(old: dict[str, Any], changes: dict[str, Any]) -> None:
+    assert told(old, **changes) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "changes", "sentence"),
+    [
+        (GRID, {"seeds": {"count": 2, "first": 2}}, "seeds: was 3 from 2, now 2 from 2, which leaves some out"),
+        (GRID, {"seeds": {"count": 9, "first": 3}}, "seeds: was 3 from 2, now 9 from 3, which leaves some out"),
+        (GRID, {"exclude": ["x == 1 and level == 3", "x == 0"]}, "exclude: now also leaves out cells with x == 0"),
+        (GRID, {"parameters": parameters(GRID, x={"values": [0]})},
+         "parameters.x: was {values: [0.0, 1.0]}, now {values: [0.0]}; 1.0 left out"),
+        (GRID, {"parameters": parameters(GRID, x=0)}, "parameters.x: was {values: [0.0, 1.0]}, now 0.0; 1.0 left out"),
+        (GRID, {"parameters": parameters(GRID, level={"min": 2, "max": 3})},
+         "parameters.level: was {min: 1.0, max: 3.0}, now {min: 2.0, max: 3.0}; 1 left out"),
+        (GRID, {"parameters": parameters(GRID, rate=0.5)}, "parameters.rate: was 0.25, now 0.5; 0.25 left out"),
+        (GRID, {"parameters": parameters(GRID, width=4)}, "parameters.width: was 2, now 4; 2 left out"),
+        (GRID, {"parameters": parameters(GRID, x={"values": [0, 1], "when": "level == 1"})},
+         "parameters.x: was {values: [0.0, 1.0]}, now {values: [0.0, 1.0], when: level == 1}; its condition is another",
+        ),
+        (RANDOM, {"budget": {"cells": 5}}, "budget.cells: was 10, now 5, which leaves some out"),
+        (RANDOM, {"method": {"name": "random", "seed": 2}},
+         "method: was {name: random, seed: 1}, now {name: random, seed: 2}"),
+        (RANDOM, {"method": "tpe"}, "method: was {name: random, seed: 1}, now {name: tpe}"),
+        (RANDOM, {"parameters": {"x": {"min": -1, "max": 1}}},
+         "parameters.x: was {min: 0.0, max: 1.0}, now {min: -1.0, max: 1.0}; random cells would all be others"),
+        (RANDOM, {"exclude": []}, "exclude: was x > 0.9, now nothing; random cells would be others"),
+        (TPE, {"parameters": {"x": {"min": 0.5, "max": 2}}},
+         "parameters.x: was {min: 0.0, max: 1.0}, now {min: 0.5, max: 2.0}; the old range is not within the new one"),
+        (TPE, {"metric": {"name": "loss", "goal": "maximize"}}, "metric: a search can't change its aim half-way"),
+    ],
+)  # fmt: skip
+def test_what_takes_runs_away_or_changes_their_meaning_is_told(
+    old: dict[str, Any], changes: dict[str, Any], sentence: str
+) -> None:
+    assert told(old, **changes) == [sentence]
+
+
+def test_another_task_is_another_sweep() -> None:
+    assert told(GRID, task="bowl.single") == ["task: was bowl, now bowl.single"]
+
+
+def test_all_changes_are_told_at_once() -> None:
+    assert len(told(GRID, seeds=1, exclude=["x == 0"], parameters={"x": {"values": [5]}})) == 5
+
+
+def test_a_parameter_that_the_task_no_longer_has_is_told() -> None:
+    """As after an update of the task's package."""
+    old = Spec(name="bowls", task="bowl", parameters={"depth": Axis(values=[1, 2]), "x": Axis(values=[0.0])})
+    (sentence,) = changes_that_do_not_widen(old, bowl_spec(parameters={"x": {"values": [0]}}), BOWL)
+    assert sentence == "parameters.depth: was {values: [1, 2]}; bowl no longer has it"
+
+
+def test_many_values_are_compared_in_no_time() -> None:
+    old, new = (
+        Spec(name="bowls", task="bowl", parameters={"x": Axis(values=[i / 10_000 for i in range(count)])})
+        for count in (30_000, 30_001)
+    )
+    began = time.perf_counter()
+    assert changes_that_do_not_widen(old, new, BOWL) == []
+    assert time.perf_counter() - began < 2
+
+
+def test_a_launch_refuses_what_does_not_widen_and_leaves_the_store_alone(store: Store) -> None:
+    before = prepared(store).files.read_text("spec.yaml")
+    with pytest.raises(SpecError) as caught:
+        prepared(store, seeds=1, parameters={"x": {"values": [0, 1]}})
+    assert str(caught.value).splitlines() == [
+        f"{store.address}/bowls is a sweep with another spec; give this one another name, or keep what it had",
+        "  parameters.x: was {values: [0.0, 1.0, 2.0]}, now {values: [0.0, 1.0]}; 2.0 left out",
+        "  seeds: was 2 from 0, now 1 from 0, which leaves some out",
+    ]
+    assert store.sweep("bowls").read_text("spec.yaml") == before
