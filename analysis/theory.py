@@ -94,6 +94,17 @@ def convergence_steps(step_size: ArrayLike, target_norm: ArrayLike) -> Floats:
     return growth_step(step_size, target_norm) / _floats(target_norm)
 
 
+def final_alignment(
+    step_size: ArrayLike, width: ArrayLike, target_norm: ArrayLike, init_scale: ArrayLike = 1.0
+) -> Floats:
+    """Cosine with θ* that neurons of size √η·init_scale are left with once they share θ* equally.
+
+    Each then has ‖θ*‖/m along θ*, squared, and across it what it started with.
+    """
+    across = _floats(init_scale) ** 2 * _floats(step_size)
+    return _floats((1 + across * _floats(width) / _floats(target_norm)) ** -0.5)
+
+
 # XOR clusters
 
 
