@@ -113,7 +113,7 @@ def _varied(results: Results) -> str:
     fixed = ", ".join(
         f"{name} = {shown(value)}" for name, value in results.spec.fixed().items() if name not in results.varying
     )
-    table = "\n".join(["| varied | values |", "|---|---|", *lines]) if lines else ""
+    table = "\n".join(["Varied:", "", "| parameter | values |", "|---|---|", *lines]) if lines else ""
     return "\n\n".join(part for part in (table, f"Fixed: {fixed}." if fixed else "") if part)
 
 

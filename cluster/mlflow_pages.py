@@ -107,7 +107,9 @@ class Pages:
         """In as few requests as MLflow's limits allow; the tags come last."""
         from mlflow.entities import Metric, Param, RunTag
 
-        metrics = [Metric(point.metric, point.value, point.time, point.step) for point in points]
+        # The last step first: else MLflow notes every point as the latest one until it meets the next.
+        newest_first = sorted(points, key=lambda point: -point.step)
+        metrics = [Metric(point.metric, point.value, point.time, point.step) for point in newest_first]
         words = [Param(name, value) for name, value in params.items()]
         labels = [RunTag(name, value) for name, value in tags.items()]
         while len(metrics) > _METRICS_AT_ONCE or len(words) > _WORDS_AT_ONCE:
