@@ -6,6 +6,7 @@ restart the study is rebuilt from both and proposals that were not finished are 
 
 import math
 import warnings
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +20,8 @@ from sweeps.space import Cells, Space
 from sweeps.store import SweepFiles
 from tasks.parameters import Value
 
-# So many proposals in a row that were made before end the search: the space is discrete and used up.
-_REPEATS = 100
+# A model likes to propose its best cells again, or cells that are excluded. So often it may; then chance has its turn.
+_REPEATS = 10
 
 
 @dataclass
@@ -39,18 +40,14 @@ class Search:
         self.files = files
         spec = space.spec
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        method = spec.method
         self.limit = spec.budget.cells or 0
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler = optuna.samplers.TPESampler(
-                seed=method.seed, n_startup_trials=method.startup, multivariate=True, group=True, constant_liar=True
-            )
-        self.study = optuna.create_study(sampler=sampler, directions=[objective.goal for objective in spec.metric])
+        self.study = optuna.create_study(
+            sampler=self._sampler(0), directions=[objective.goal for objective in spec.metric]
+        )
         self.proposals: dict[str, Proposal] = {}
         self.unfinished: list[Proposal] = []
-        self.exhausted = False
         self._batches = 0
+        self._chance = (chunk.values(i) for chunk in space.drawn(self.limit) for i in range(len(chunk)))
 
     def restore(self, means: dict[str, list[float] | None]) -> None:
         """Take up earlier proposals: tell those whose mean is known, and keep the others to be run first."""
@@ -64,6 +61,8 @@ class Search:
                     self._take_up(cell, values, cell in means, means.get(cell))
                 except ValueError:
                     continue  # the spec's space no longer has this cell
+        # The sampler's random numbers start anew: with the same seed, it would draw the same cells again.
+        self.study.sampler = self._sampler(self._batches)
 
     def _take_up(self, cell: str, values: dict[str, Value], known: bool, mean: Sequence[float] | None) -> None:
         free = {name: values[name] for name in self._free_axes(values)}
@@ -74,37 +73,64 @@ class Search:
             self.study.add_trial(trial)
             self.proposals[cell] = Proposal(cell, values, len(self.study.get_trials(deepcopy=False)) - 1)
             return
-        self.study.enqueue_trial(free)
-        running = self.study.ask()
-        self._suggested(running)
-        self.proposals[cell] = Proposal(cell, values, running.number)
+        self.proposals[cell] = Proposal(cell, values, self._begun(values))
         self.unfinished.append(self.proposals[cell])
+
+    def _begun(self, values: dict[str, Value]) -> int:
+        """The number of a trial of this cell, to be told later."""
+        self.study.enqueue_trial({name: values[name] for name in self._free_axes(values)})
+        trial = self.study.ask()
+        self._suggested(trial)
+        return int(trial.number)
 
     def ask(self, count: int) -> list[Proposal]:
         """New cells, at most `count`, none twice, none excluded; fewer when the budget or the space ends."""
         asked: list[Proposal] = []
-        repeats = 0
-        while len(asked) < count and len(self.proposals) < self.limit and not self.exhausted:
-            trial = self.study.ask()
-            cell = self._suggested(trial)
-            identity = self._cell_id(cell)
-            if identity in self.proposals or self.space.excludes(cell):
-                self.study.tell(trial, state=TrialState.FAIL)
-                repeats += 1
-                self.exhausted = repeats >= _REPEATS
-                continue
-            repeats = 0
-            asked.append(Proposal(identity, cell, trial.number))
-            self.proposals[identity] = asked[-1]
+        while len(asked) < count and len(self.proposals) < self.limit:
+            proposal = self._from_model() or self._from_chance()
+            if proposal is None:
+                break
+            asked.append(proposal)
+            self.proposals[proposal.cell] = proposal
         if asked:
             self.files.write_json(f"proposals/{self._batches:05}.json", [proposal.values for proposal in asked])
             self._batches += 1
         return asked
 
+    def _from_model(self) -> Proposal | None:
+        for _ in range(_REPEATS):
+            trial = self.study.ask()
+            values = self._suggested(trial)
+            cell = self._cell_id(values)
+            if cell not in self.proposals and not self.space.excludes(values):
+                return Proposal(cell, values, trial.number)
+            self.study.tell(trial, state=TrialState.FAIL)
+        return None
+
+    def _from_chance(self) -> Proposal | None:
+        """A cell drawn at random; None when all of the space has been proposed."""
+        for values in self._chance:
+            cell = self._cell_id(values)
+            if cell not in self.proposals:
+                return Proposal(cell, values, self._begun(values))
+        return None
+
     def tell(self, cell: str, means: Sequence[float] | None) -> None:
         """The mean of each objective over the cell's seeds; None where it has none, which ranks below all others."""
         state, told = self._told(means)
         self.study.tell(self.proposals[cell].number, told, state=state)
+
+    def _sampler(self, batches: int) -> optuna.samplers.BaseSampler:
+        method = self.space.spec.method
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return optuna.samplers.TPESampler(
+                seed=zlib.crc32(f"{method.seed}/{batches}".encode()),
+                n_startup_trials=method.startup,
+                multivariate=True,
+                group=True,
+                constant_liar=True,
+            )
 
     def _told(self, means: Sequence[float] | None) -> tuple[TrialState, list[float] | None]:
         if means is not None and all(map(math.isfinite, means)):

@@ -87,7 +87,7 @@ class Space:
         if self.spec.method.name == "grid":
             yield from self._grid()
         else:
-            yield from self._random()
+            yield from self.drawn(self.spec.budget.cells or 0)
 
     def _grid(self) -> Iterator[Cells]:
         candidates = {name: self.candidates(name) for name in self.axes}
@@ -104,15 +104,17 @@ class Space:
                 keep &= active | (index[name] == 0)
             yield self._chunk(columns, keep & ~self._excluded(columns, len(at)))
 
-    def _random(self) -> Iterator[Cells]:
-        """Draws by axis and index, so that a larger budget adds cells and changes none."""
-        wanted = self.spec.budget.cells or 0
+    def drawn(self, wanted: int) -> Iterator[Cells]:
+        """That many distinct random cells, or all of a space that has fewer.
+
+        Draws are made by axis and index, so that wanting more adds cells and changes none.
+        """
         streams = {n: np.random.default_rng([self.spec.method.seed, zlib.crc32(n.encode())]) for n in self.axes}
         seen: set[str] = set()
         idle = 0
         while len(seen) < wanted:
             count = min(CHUNK, max(256, wanted))
-            columns = {name: self._drawn(name, stream.random(count)) for name, stream in streams.items()}
+            columns = {name: self._values_at(name, stream.random(count)) for name, stream in streams.items()}
             for _ in self._settle_conditions(columns, count):
                 pass
             chunk = self._chunk(columns, ~self._excluded(columns, count))
@@ -131,7 +133,8 @@ class Space:
                     {name: [column[i] for i in fresh] for name, column in chunk.columns.items()},
                 )
 
-    def _drawn(self, name: str, u: np.ndarray) -> np.ndarray:
+    def _values_at(self, name: str, u: np.ndarray) -> np.ndarray:
+        """The axis at these places between its ends, which are 0 and 1."""
         axis, parameter = self.axes[name], self.task.parameters[name]
         if axis.values is not None:
             chosen: np.ndarray = _column(axis.values)[(u * len(axis.values)).astype(int)]
