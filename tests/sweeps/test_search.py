@@ -1,0 +1,280 @@
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import pytest
+from optuna.trial import TrialState
+
+from sweeps.feed import Asked, Means
+from sweeps.identity import cell_id
+from sweeps.launch import Launch
+from sweeps.search import Proposal, Search
+from sweeps.space import Space
+from sweeps.store import Store, SweepFiles
+from tests.bowls import BOWL, bowl_spec, prepared, run, runs_of
+
+Values = Mapping[str, Any]
+
+TPE: dict[str, Any] = {
+    "method": {"name": "tpe", "startup": 5},
+    "budget": {"cells": 12},
+    "parameters": {"x": {"min": -10, "max": 10}, "rate": {"min": 0.01, "max": 1, "scale": "log"}},
+}
+
+
+def search_in(files: SweepFiles, means: dict[str, list[float] | None] | None = None, **changes: Any) -> Search:
+    search = Search(Space(bowl_spec(**{**TPE, **changes}), BOWL), files)
+    search.restore(means or {})
+    return search
+
+
+def asked(search: Search, loss: Any = lambda values: (values["x"] - 3) ** 2) -> list[Proposal]:
+    """Ask one by one until the search ends, telling it the loss of each cell."""
+    proposals = []
+    while batch := search.ask(1):
+        proposals += batch
+        value = loss(batch[0].values)
+        search.tell(batch[0].cell, [value] if isinstance(value, float | int) else value)
+    return proposals
+
+
+def search_of(launch: Launch) -> Search:
+    source = launch.feed._source
+    assert isinstance(source, Asked)
+    return source.search
+
+
+def told(search: Search) -> dict[tuple[float, ...], Any]:
+    """What the study knows: its parameters, state and values, trial by trial."""
+    return {tuple(trial.params.values()): (trial.state, trial.values) for trial in search.study.trials}
+
+
+@pytest.fixture
+def files(store: Store) -> SweepFiles:
+    return store.sweep("bowls")
+
+
+# Asking
+
+
+def test_as_many_cells_are_proposed_as_the_budget_says(files: SweepFiles) -> None:
+    proposals = asked(search_in(files))
+    assert len(proposals) == len({proposal.cell for proposal in proposals}) == 12
+    for proposal in proposals:
+        assert proposal.cell == cell_id("bowl", 1, proposal.values)
+        assert proposal.values.keys() == BOWL.parameters.keys()
+        assert -10 <= float(proposal.values["x"]) <= 10
+        assert 0.01 <= float(proposal.values["rate"]) <= 1
+
+
+def test_the_same_seed_proposes_the_same_cells(store: Store) -> None:
+    first, second = (asked(search_in(store.sweep(name))) for name in "ab")
+    other = asked(search_in(store.sweep("c"), method={"name": "tpe", "startup": 5, "seed": 1}))
+    assert [proposal.cell for proposal in first] == [proposal.cell for proposal in second]
+    assert not {proposal.cell for proposal in first} & {proposal.cell for proposal in other}
+
+
+def test_excluded_cells_are_never_proposed(files: SweepFiles) -> None:
+    """Though the best of all lies among them."""
+    exclude = ["x > 2 and x < 6", "rate > 0.5"]
+    proposals = asked(search_in(files, exclude=exclude, budget={"cells": 40}))
+    assert len(proposals) == 40
+    assert not any(2 < float(p.values["x"]) < 6 or float(p.values["rate"]) > 0.5 for p in proposals)
+
+
+def test_a_search_goes_on_where_almost_all_is_excluded(files: SweepFiles) -> None:
+    proposals = asked(search_in(files, exclude=["x > -9.99"], budget={"cells": 20}))
+    assert len(proposals) == 20
+
+
+def test_inactive_axes_hold_their_default_and_are_not_told(files: SweepFiles) -> None:
+    parameters = {"x": {"min": -5, "max": 5}, "level": {"min": 5, "max": 9, "when": "x > 0"}}
+    search = search_in(files, parameters=parameters, budget={"cells": 30})
+    proposals = asked(search)
+    for proposal in proposals:
+        assert (
+            proposal.values["level"] in range(5, 10)
+            if float(proposal.values["x"]) > 0
+            else proposal.values["level"] == 1
+        )
+        params = search.study.trials[proposal.number].params
+        assert ("level" in params) == (float(proposal.values["x"]) > 0)
+    assert len({float(p.values["x"]) > 0 for p in proposals}) == 2
+
+
+@pytest.mark.parametrize("cells", [12, 100])
+def test_a_small_discrete_space_is_proposed_whole(files: SweepFiles, cells: int) -> None:
+    """Though a sampler that has found the best cell likes to propose it again."""
+    parameters = {"x": {"values": [1, 2, 3, 4]}, "width": {"values": [1, 2, 3]}}
+    proposals = asked(search_in(files, parameters=parameters, budget={"cells": cells}))
+    assert len(proposals) == 12
+
+
+def test_values_are_of_the_types_that_the_task_declares(files: SweepFiles) -> None:
+    parameters = {
+        "x": {"min": 0, "max": 1}, "level": {"min": 1, "max": 500, "scale": "log"}, "width": {"values": [1, 2]},
+        "surface": {"values": ["smooth", "rough"]}, "tilted": {"values": [True, False]},
+    }  # fmt: skip
+    (proposal,) = search_in(files, parameters=parameters).ask(1)
+    assert {name: type(value) for name, value in proposal.values.items()} == {
+        name: parameter.type for name, parameter in BOWL.parameters.items()
+    }
+
+
+# Telling
+
+
+def test_the_search_is_told_the_mean_over_seeds(store: Store) -> None:
+    launch = run(store, **TPE, seeds=3)
+    means = runs_of(launch.files).groupby("cell_id")["loss"].mean()
+    search = search_of(launch)
+    assert set(search.proposals) == set(means.index)
+    assert len(means) == 12
+    for cell, proposal in search.proposals.items():
+        trial = search.study.trials[proposal.number]
+        assert trial.state == TrialState.COMPLETE
+        assert trial.values == pytest.approx([means[cell]])
+        assert trial.params == {name: proposal.values[name] for name in ("x", "rate")}
+
+
+def test_a_cell_that_diverged_does_not_break_the_search(store: Store) -> None:
+    changes = {**TPE, "parameters": {"x": {"min": -10, "max": 10}, "trouble": {"values": [0, 2]}}}
+    launch = run(store, **changes)
+    runs = runs_of(launch.files)
+    assert set(runs["status"]) == {"done", "diverged"}
+    assert len(runs) == 24
+    states = {trial.params["trouble"]: trial.state for trial in search_of(launch).study.trials}
+    assert states == {0: TrialState.COMPLETE, 2: TrialState.PRUNED}
+
+
+def test_a_cell_that_failed_does_not_break_the_search(store: Store) -> None:
+    changes = {**TPE, "parameters": {"x": {"min": -10, "max": 10}, "trouble": {"values": [0, 1]}}}
+    launch = run(store, **{**changes, "budget": {"cells": 12, "failures": 100}})
+    assert set(runs_of(launch.files)["status"]) == {"done", "failed"}
+    assert len(search_of(launch).proposals) == 12
+
+
+def test_several_objectives_are_improved_at_once(store: Store) -> None:
+    metric = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]
+    parameters = {"x": {"min": -10, "max": 10}, "trouble": {"values": [0, 2]}}
+    launch = run(store, **{**TPE, "metric": metric, "parameters": parameters, "budget": {"cells": 20}})
+    means = runs_of(launch.files).groupby("cell_id")[["loss", "height"]].mean()
+    trials = {
+        cell: search_of(launch).study.trials[proposal.number] for cell, proposal in search_of(launch).proposals.items()
+    }
+    complete = {cell: trial.values for cell, trial in trials.items() if trial.state == TrialState.COMPLETE}
+    assert complete
+    for cell, values in complete.items():
+        assert values == pytest.approx([means["loss"][cell], means["height"][cell]])
+    assert {trial.state for trial in trials.values()} == {TrialState.COMPLETE, TrialState.FAIL}
+
+
+# Continuing
+
+
+@pytest.mark.parametrize("first", [3, 7])
+def test_a_restart_rebuilds_what_was_told(store: Store, first: int) -> None:
+    trouble = {"trouble": {"values": [0, 1, 2]}}
+    changes = {**TPE, "parameters": {**TPE["parameters"], **trouble}, "resources": {"pack": 2}}
+    budget = {"failures": 100}
+    before = search_of(run(store, **{**changes, "budget": {**budget, "cells": first}}))
+    after = search_of(prepared(store, **{**changes, "budget": {**budget, "cells": 12}}))
+    assert after.unfinished == []
+    assert told(after) == told(before)
+    assert {cell: p.values for cell, p in after.proposals.items()} == {c: p.values for c, p in before.proposals.items()}
+
+
+def test_unfinished_proposals_are_run_before_new_ones_are_asked_for(store: Store) -> None:
+    launch = prepared(store, **{**TPE, "resources": {"pack": 2}})
+    order = launch.feed.next()
+    assert order is not None
+    again = prepared(store, **{**TPE, "resources": {"pack": 2}})
+    first = again.feed.next()
+    assert first is not None
+    assert first.run_ids == order.run_ids
+    assert len(search_of(again).proposals) == 1
+    second = again.feed.next()
+    assert second is not None
+    assert second.cells != order.cells
+
+
+def test_an_unfinished_proposal_can_be_told(files: SweepFiles) -> None:
+    (proposal,) = search_in(files).ask(1)
+    again = search_in(files)
+    assert [p.values for p in again.unfinished] == [proposal.values]
+    again.tell(proposal.cell, [0.5])
+    trial = again.study.trials[again.proposals[proposal.cell].number]
+    assert (trial.state, trial.values) == (TrialState.COMPLETE, [0.5])
+    assert trial.params == {name: proposal.values[name] for name in ("x", "rate")}
+
+
+def test_an_interrupted_search_ends_with_as_many_cells_as_an_undisturbed_one(store: Store) -> None:
+    stopped = 0
+
+    def stop(launch: Launch) -> None:
+        if launch.feed.progress.done > stopped + 4:
+            launch.feed.stop("interrupted")
+
+    while (launch := run(store, stop, **TPE)).plan.missing:
+        stopped = launch.feed.progress.done
+    runs = runs_of(launch.files)
+    assert len(runs) == 24
+    assert runs["cell_id"].nunique() == 12
+
+
+def test_a_restart_while_cells_are_drawn_at_random_draws_new_ones(files: SweepFiles) -> None:
+    changes: dict[str, Any] = {"method": {"name": "tpe", "startup": 300}, "budget": {"cells": 150}}
+    first = search_in(files, **changes)
+    means: dict[str, list[float] | None] = {proposal.cell: [1.0] for proposal in first.ask(150)}
+    again = search_in(files, means, **{**changes, "budget": {"cells": 160}})
+    assert len(again.ask(100)) == 10
+
+
+def test_more_seeds_run_the_cells_that_were_proposed(store: Store) -> None:
+    before = runs_of(run(store, **TPE, seeds=1).files)
+    launch = run(store, **TPE, seeds=3)
+    after = runs_of(launch.files)
+    assert set(after["cell_id"]) == set(before["cell_id"])
+    assert (after.groupby("cell_id").size() == 3).all()
+    pd.testing.assert_frame_equal(after[after["seed"] == 0].reset_index(drop=True), before)
+    means = after.groupby("cell_id")["loss"].mean()
+    search = search_of(launch)
+    assert {c: search.study.trials[p.number].value for c, p in search.proposals.items()} == pytest.approx(
+        means.to_dict()
+    )
+
+
+def test_cells_of_a_narrower_space_are_forgotten_by_the_model_only(files: SweepFiles) -> None:
+    """Widening refuses it; a task whose bounds have changed may still bring it about."""
+    proposals = asked(search_in(files))
+    means: dict[str, list[float] | None] = {p.cell: [1.0] for p in proposals}
+    narrow = search_in(files, means, parameters={**TPE["parameters"], "x": {"min": 0, "max": 10}})
+    inside = {p.cell for p in proposals if float(p.values["x"]) >= 0}
+    assert set(narrow.proposals) == inside
+
+
+# Improving
+
+
+def height(values: Values) -> float:
+    return float((values["x"] - 3) ** 2 + math.log10(values["rate"] / 0.1) ** 2)
+
+
+def test_it_finds_a_better_cell_than_chance(store: Store) -> None:
+    best: dict[str, list[float]] = {"model": [], "chance": []}
+    for seed in range(4):
+        for name, startup in (("model", 10), ("chance", 1000)):
+            method = {"name": "tpe", "seed": seed, "startup": startup}
+            search = search_in(store.sweep(f"{name}-{seed}"), method=method, budget={"cells": 80})
+            best[name].append(min(height(proposal.values) for proposal in asked(search, height)))
+    assert sum(best["model"]) < sum(best["chance"]) / 3
+
+
+def test_a_sweep_improves_its_cells_as_results_come_in(store: Store) -> None:
+    launch = run(store, **{**TPE, "budget": {"cells": 40}, "parameters": {"x": {"min": -10, "max": 10}}, "seeds": 1})
+    cells = list(search_of(launch).proposals)
+    losses = runs_of(launch.files).set_index("cell_id")["loss"]
+    early, late = losses.loc[cells[:10]].median(), losses.loc[cells[-10:]].median()
+    assert late < early / 4
+    assert Means(launch.spec, launch.files).best == (losses.min(), losses.idxmin())
