@@ -1,10 +1,13 @@
 """Take over runs that another sweep of the store has already: a run's id says that its result would be the same."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from sweeps.errors import StoreError
 from sweeps.identity import pack_id, run_id
 from sweeps.outcome import ENDED
 from sweeps.plan import Ended, missing_seeds
@@ -19,10 +22,13 @@ def adopt(spec: Spec, task: Task[Any], store: Store) -> dict[str, int]:
 
     A search's cells are not known beforehand, so there is nothing to look for.
     """
-    found = adoptable(spec, task, store)
-    for name, runs in found.items():
-        _copy(store.sweep(name), store.sweep(spec.name), runs)
-    return {name: len(runs) for name, runs in found.items()}
+    taken = {}
+    for name, runs in adoptable(spec, task, store).items():
+        tables = _tables(store.sweep(name), runs)
+        if tables:
+            store.sweep(spec.name).write_results(pack_id(runs), tables)
+            taken[name] = len(runs)
+    return taken
 
 
 def adoptable(spec: Spec, task: Task[Any], store: Store) -> dict[str, list[str]]:
@@ -39,8 +45,9 @@ def _donors(spec: Spec, store: Store) -> dict[str, str]:
         stored = files.read_text("spec.yaml")
         if name == spec.name or not stored or not files.parts("runs") or spec_from_stored(stored).task != spec.task:
             continue
-        rows = files.read("runs", ["run_id"], pc.field("status").isin(list(ENDED)))
-        donors |= dict.fromkeys(rows["run_id"].to_pylist(), name)
+        with suppress(StoreError):  # its damage is told when it is run itself
+            rows = files.read("runs", ["run_id"], pc.field("status").isin(list(ENDED)))
+            donors |= dict.fromkeys(rows["run_id"].to_pylist(), name)
     return donors
 
 
@@ -56,7 +63,9 @@ def _wanted(spec: Spec, task: Task[Any], files: SweepFiles, donors: Mapping[str,
     return wanted
 
 
-def _copy(donor: SweepFiles, files: SweepFiles, runs: list[str]) -> None:
+def _tables(donor: SweepFiles, runs: list[str]) -> dict[str, pa.Table]:
+    """All rows of these runs; none where a part is damaged."""
     chosen = pc.field("run_id").isin(runs)
-    tables = {table: donor.read(table, where=chosen) for table in TABLES if donor.parts(table)}
-    files.write_results(pack_id(runs), tables)
+    with suppress(StoreError):
+        return {table: donor.read(table, where=chosen) for table in TABLES if donor.parts(table)}
+    return {}
