@@ -1,77 +1,66 @@
-"""Runs that another sweep has are taken over, not run again."""
-
-from typing import Any
+from pathlib import Path
 
 import pandas as pd
-import torch
+import pytest
 
-import analysis
-from sweeps.adoption import adoptable
-from sweeps.check import checked_spec
-from sweeps.document import Document
-from sweeps.inline import run_inline
-from sweeps.launch import Launch, Machine, prepare
+from sweeps.launch import plan_sweep
 from sweeps.store import Store
+from tests.bowls import BOWL, MACHINE, bowl_spec, curves_of, run, runs_of
 
 
-def _run(store: Store, name: str, seeds: int, values: list[float], method: str = "grid") -> tuple[Launch, list[str]]:
-    document: dict[str, Any] = {
-        "name": name,
-        "task": "xor_clusters",
-        "method": method,
-        "parameters": {
-            "samples": 20,
-            "dim": 5,
-            "width": 4,
-            "test_samples": 8,
-            "steps": 5,
-            "frames": 3,
-            "snapshots": 1,
-            "noise_rate": {"values": values},
-        },
-        "seeds": seeds,
-    }
-    spec, task = checked_spec(Document("test", document))
-    said: list[str] = []
-    launch = prepare(spec, task, store, said.append)
-    launch.equip(Machine(1, 1 << 30, torch.device("cpu")))
-    run_inline(launch.feed, launch.files, torch.device("cpu"), lambda: None)
-    launch.finish()
-    return launch, said
+def test_runs_that_another_sweep_has_are_taken_over(store: Store) -> None:
+    first = run(store, name="first", parameters={"x": {"values": [0, 1]}, "snapshots": 1})
+    second = run(store, name="second", parameters={"x": {"values": [1, 2]}, "snapshots": 1})
+    assert second.feed.progress.statuses == {"done": 2}
+    runs, donor = runs_of(second.files), runs_of(first.files)
+    assert len(runs) == 4
+    shared = runs[runs["x"] == 1].reset_index(drop=True)
+    pd.testing.assert_frame_equal(shared, donor[donor["x"] == 1].reset_index(drop=True))
+    curves = curves_of(second.files)
+    assert len(curves) == 4 * 3
+    assert second.files.read("arrays", ["run_id"]).num_rows == 4
 
 
-def test_a_sweep_takes_over_the_runs_that_another_has_and_runs_the_rest(store: Store) -> None:
-    _run(store, "first", seeds=3, values=[0.0, 0.2])
-    second, said = _run(store, "second", seeds=4, values=[0.2, 0.4])
-    assert said == ["3 runs are the same as in first: taken over from there"]
-    assert second.feed.progress.statuses == {"done": 5}
-    ours, theirs = (analysis.load(store.address, name) for name in ("second", "first"))
-    assert len(ours.runs) == 8
-    for table in ("runs", "curves", "arrays"):
-        both = {s.name: s.read(table, where={"noise_rate": 0.2, "seed": [0, 1, 2]}) for s in (ours, theirs)}
-        assert len(both["first"])
-        key = [name for name in ("run_id", "step", "metric") if name in both["first"]]
-        first, second_ = (both[name].sort_values(key, ignore_index=True) for name in ("first", "second"))
-        if table == "arrays":
-            first, second_ = (f.assign(values=f["values"].map(tuple)) for f in (first, second_))
-        pd.testing.assert_frame_equal(first, second_, check_like=True)
+def test_other_settings_seeds_and_tasks_are_not(store: Store) -> None:
+    run(store, name="first")
+    assert run(store, name="level", parameters={"x": {"values": [0]}, "level": 2}).plan.missing == 2
+    assert run(store, name="seeds", seeds={"count": 2, "first": 5}).plan.missing == 6
+    assert run(store, name="task", task="bowl.single").plan.missing == 6
 
 
-def test_there_is_nothing_to_take_over_from_other_settings_or_a_second_time(store: Store) -> None:
-    _run(store, "first", seeds=2, values=[0.0, 0.2])
-    _, said = _run(store, "other", seeds=2, values=[0.3, 0.4])
-    assert said == []
-    launch, said = _run(store, "second", seeds=2, values=[0.0, 0.2])
+def test_failed_runs_are_not_taken_over(store: Store) -> None:
+    parameters = {"trouble": {"values": [0, 1, 2]}}
+    run(store, name="first", parameters=parameters)
+    second = run(store, name="second", parameters=parameters)
+    assert second.feed.progress.statuses == {"failed": 2}
+    assert sorted(runs_of(second.files)["status"]) == ["diverged"] * 2 + ["done"] * 2 + ["failed"] * 2
+
+
+def test_a_result_from_elsewhere_stands_for_a_run_that_failed_here(store: Store) -> None:
+    """As when the failure was the machine's: the setting has worked in another sweep since."""
+    run(store, name="donor", seeds=1)
+    lost = store.sweep("donor").read("runs")
+    launch = run(store, name="second", seeds=1, parameters={"x": {"values": [0, 1, 2]}})
     assert launch.plan.missing == 0
-    assert adoptable(launch.spec, launch.task, store) == {}
+    failed = lost.set_column(lost.column_names.index("status"), "status", [["failed"] * 3])
+    failed = failed.set_column(failed.column_names.index("attempt"), "attempt", [[7] * 3])
+    launch.files.write_results("failed-later", {"runs": failed})
+    assert runs_of(launch.files)["status"].tolist() == ["done"] * 3
 
 
-def test_the_plan_counts_what_can_be_taken_over(store: Store) -> None:
-    from sweeps.launch import plan_sweep
+@pytest.mark.faults
+@pytest.mark.parametrize("table", ["runs", "curves"])
+def test_a_damaged_sweep_is_no_hindrance_to_another(store: Store, table: str) -> None:
+    first = run(store, name="first")
+    (part,) = Path(first.files.address, table).glob("*.parquet")
+    part.write_bytes(part.read_bytes()[:-100])
+    second = run(store, name="second")
+    assert second.feed.progress.statuses == {"done": 6}
 
-    first, _ = _run(store, "first", seeds=2, values=[0.0, 0.2])
-    spec = first.spec.model_copy(update={"name": "second"})
-    plan = plan_sweep(spec, first.task, store, Machine(1, 1 << 30, torch.device("cpu")))
-    assert plan.missing == 4
-    assert plan.elsewhere == {"first": 4}
-    assert not store.sweep("second").parts("runs"), "a plan writes nothing"
+
+def test_a_plan_says_what_would_be_taken_over_and_writes_nothing(store: Store) -> None:
+    run(store, name="first")
+    plan = plan_sweep(bowl_spec(name="second", seeds=3), BOWL, store, MACHINE)
+    assert plan.elsewhere == {"first": 6}
+    assert plan.missing == 9
+    assert store.names() == ["first"]

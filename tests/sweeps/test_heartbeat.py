@@ -1,0 +1,117 @@
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeps.errors import SweepBusyError
+from sweeps.heartbeat import alive, refuse_if_running
+from sweeps.store import Store
+from tests.bowls import prepared, run
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """Another process of this machine, alive until the test ends it."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        yield other
+        other.kill()
+
+
+def progress(store: Store) -> dict[str, Any]:
+    found: dict[str, Any] = store.sweep("bowls").read_json("progress.json")
+    return found
+
+
+def written_by(store: Store, **changes: Any) -> None:
+    """As if another driver had written the progress of the sweep."""
+    if not store.names():
+        prepared(store)
+    store.sweep("bowls").write_json("progress.json", {**progress(store), **changes})
+
+
+def test_a_running_sweep_says_how_far_it_is(store: Store) -> None:
+    launch = prepared(store)
+    assert progress(store)["state"] == "running"
+    assert (progress(store)["cells"], progress(store)["runs"], progress(store)["done"]) == (3, 6, 0)
+    assert alive(progress(store))
+    launch.feed.stop("interrupted")
+    launch.finish()
+    assert (progress(store)["state"], progress(store)["stopped_because"]) == ("stopped", "interrupted")
+    assert not alive(progress(store))
+
+
+def test_a_sweep_that_ended_is_done(store: Store) -> None:
+    run(store)
+    assert (progress(store)["state"], progress(store)["done"]) == ("done", 6)
+    assert progress(store)["ended_now"] == {"done": 6}
+
+
+def test_beats_are_written_every_few_seconds_only(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = prepared(store)
+    launch.feed.progress.done = 3
+    launch.heartbeat.beat()
+    assert progress(store)["done"] == 0
+    monkeypatch.setattr("sweeps.heartbeat._EVERY_SECONDS", 0.0)
+    launch.heartbeat.beat()
+    assert progress(store)["done"] == 3
+
+
+def test_workers_are_told_to_stop_through_a_file_that_the_next_launch_removes(store: Store) -> None:
+    launch = prepared(store)
+    launch.heartbeat.beat()
+    assert launch.files.read_text("stop") is None
+    launch.feed.stop("interrupted")
+    launch.heartbeat.beat()
+    assert launch.files.read_text("stop") == "interrupted"
+    assert prepared(store).files.read_text("stop") is None
+
+
+def test_a_sweep_that_another_process_runs_is_refused(store: Store, process: "subprocess.Popen[bytes]") -> None:
+    written_by(store, pid=process.pid)
+    with pytest.raises(SweepBusyError) as caught:
+        prepared(store)
+    assert str(process.pid) in str(caught.value)
+    assert "bowls is being run by process" in str(caught.value)
+    assert "(0 of 6 runs); wait for it, or stop it first" in str(caught.value)
+
+
+def test_a_driver_that_was_killed_does_not_block_the_sweep(store: Store, process: "subprocess.Popen[bytes]") -> None:
+    written_by(store, pid=process.pid)
+    process.kill()
+    # Not waited for: a zombie has a process id still.
+    while " Z " not in Path(f"/proc/{process.pid}/stat").read_text():
+        pass
+    refuse_if_running(store.sweep("bowls"))
+    process.wait()
+    refuse_if_running(store.sweep("bowls"))
+
+
+def test_a_driver_of_another_machine_is_alive_while_it_is_heard_of(store: Store) -> None:
+    now = datetime.now(UTC)
+    written_by(store, host="elsewhere", updated_at=now.isoformat())
+    with pytest.raises(SweepBusyError, match="on elsewhere"):
+        refuse_if_running(store.sweep("bowls"))
+    written_by(store, host="elsewhere", updated_at=(now - timedelta(minutes=5)).isoformat(), pid=1)
+    refuse_if_running(store.sweep("bowls"))
+
+
+def test_the_same_process_number_on_another_machine_is_another_process(store: Store) -> None:
+    written_by(store, host="elsewhere", pid=os.getpid())
+    with pytest.raises(SweepBusyError):
+        refuse_if_running(store.sweep("bowls"))
+
+
+@pytest.mark.parametrize("state", ["done", "stopped"])
+def test_a_sweep_that_has_ended_can_be_run_by_anyone(store: Store, state: str) -> None:
+    written_by(store, state=state, host="elsewhere")
+    refuse_if_running(store.sweep("bowls"))
+
+
+@pytest.mark.parametrize("found", [None, {}])
+def test_a_sweep_without_progress_is_not_alive(found: dict[str, Any] | None) -> None:
+    assert not alive(found)
