@@ -98,7 +98,9 @@ def _note(results: Results, experiment: str, pages: Mapping[str, str]) -> str:
 def _heading(results: Results, experiment: str) -> str:
     spec = results.spec
     ended = counted(results.runs["status"]) if len(results) else "none yet"
-    text = f"**{spec.task}**, {spec.method.name}: {results.cells} cells × {spec.seeds.count} seeds. Runs: {ended}."
+    cells = f"{results.cells} cell{'s' * (results.cells != 1)}"
+    seeds = f"{spec.seeds.count} seed{'s' * (spec.seeds.count != 1)}"
+    text = f"**{spec.task}**, {spec.method.name}: {cells} × {seeds}. Runs: {ended}."
     if spec.track.per == "none":
         return text
     return f"{text} [Table of {spec.track.per}s]({address(experiment)}), [charts]({address(experiment, charts=True)})."
