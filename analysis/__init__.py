@@ -1,10 +1,10 @@
 """Read sweeps into pandas.
 
-    import analysis
-    sweep = analysis.load("results", "quickstart")
-    sweep.runs                                        # one row per run
-    sweep.cells("test_accuracy")                      # mean, std, n, 95 % interval per cell
-    sweep.curve("noisy_accuracy", by="noise_rate")    # mean and interval per step
+import analysis
+sweep = analysis.load("results", "quickstart")
+sweep.runs                                        # one row per run
+sweep.cells("test_accuracy")                      # mean, std, n, 95 % interval per cell
+sweep.curve("noisy_accuracy", by="noise_rate")    # mean and interval per step
 """
 
 from analysis.sweep import Sweep, load

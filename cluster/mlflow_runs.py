@@ -21,7 +21,7 @@ from cluster.mlflow_points import Final, Point, Span, finals_of, points_of, with
 from sweeps.errors import MislabelError
 from sweeps.spec import spec_from_stored
 from sweeps.store import SweepFiles
-from tasks.task import RESERVED
+from tasks.parameters import RESERVED
 
 # Part of every digest: raise it when nested runs are to look different, and the next sync writes them anew.
 FORM = 1

@@ -19,8 +19,8 @@ import torch
 
 from tasks.lanes import Lanes
 from tasks.pack import Frame, Pack
-from tasks.parameters import Value, values_of
-from tasks.task import RESERVED, Task
+from tasks.parameters import RESERVED, Value, values_of
+from tasks.task import Task
 
 _LANES = 4
 _FRAMES = 6

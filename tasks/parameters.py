@@ -14,6 +14,11 @@ from typing import Any, Literal, TypeVar, cast, get_type_hints
 Value = bool | int | float | str
 T = TypeVar("T", bool, int, float, str)
 
+# Columns of the store that every task shares, which no parameter or metric may be called.
+RESERVED = frozenset(
+    {"run_id", "cell_id", "seed", "sweep", "task", "task_version", "status", "step", "metric", "values"}
+) | {"attempt", "error", "host", "device", "pack_id", "pack_lanes", "started_at", "finished_at", "train_seconds"}
+
 _KEY = "mislabel.parameter"
 _TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
 

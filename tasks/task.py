@@ -16,12 +16,6 @@ from tasks.parameters import Parameter, Value, parameters_of
 State = Mapping[str, Tensor]
 """Tensors with the lane axis first. What draws alone determine belongs in `lanes.once` instead."""
 
-# Columns of the store that every task shares, which no parameter or metric may be called.
-RESERVED = frozenset(
-    {"run_id", "cell_id", "seed", "sweep", "task", "task_version", "status", "step", "metric", "values"}
-) | {"attempt", "error", "host", "device", "pack_id", "pack_lanes", "started_at", "finished_at", "train_seconds"}
-
-
 @dataclass(frozen=True)
 class Metric:
     """One thing measured.

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,24 @@ def progress_text(feed: "Feed", spec: "Spec") -> str:
     if feed.stop_reason:
         parts.append("stopping: packs are being checkpointed")
     return " · ".join(parts)
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show how many of how many are done: in one line that is kept up to date on a terminal, else every ten seconds."""
+    last = time.monotonic()
+    live = sys.stderr.isatty()
+
+    def show(done: int, of: int) -> None:
+        nonlocal last
+        if live or time.monotonic() - last >= _LINE_SECONDS:
+            last = time.monotonic()
+            sys.stderr.write(f"\r{what}: {done:,} of {of:,}" if live else f"{what}: {done:,} of {of:,}\n")
+            sys.stderr.flush()
+
+    yield show
+    if live:
+        sys.stderr.write("\r\033[K")
 
 
 class ProgressLine:

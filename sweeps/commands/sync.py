@@ -16,7 +16,7 @@ def command(names: tuple[str, ...], store: str, tracking_uri: str | None) -> Non
     Without NAMES, all sweeps of the store. Syncing twice changes nothing.
     """
     from cluster.mlflow_view import default_uri, sync
-    from sweeps.commands.screen import count
+    from sweeps.commands.screen import count, counting
     from sweeps.errors import MislabelError
     from sweeps.store import Store
 
@@ -25,7 +25,8 @@ def command(names: tuple[str, ...], store: str, tracking_uri: str | None) -> Non
     if uri is None:
         raise MislabelError(f"{store} is not a folder, so its MLflow view needs an address: --mlflow URI")
     for files in [at.existing(name) for name in names or at.names()]:
-        written = sync(files, uri)
+        with counting(files.name) as counted:
+            written = sync(files, uri, progress=counted)
         say(
             f"{files.name}: {count(written, 'nested run')} written to {uri}" if written else f"{files.name}: up to date"
         )
