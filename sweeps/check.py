@@ -60,13 +60,15 @@ def _take_quick(document: Document, apply: bool) -> None:
         raise SpecError(document.source, [document.problem(("quick",), text)])
     if apply:
         for key, value in changes.items():
-            if key == "parameters":
-                document.values[key] = {**(document.values.get(key) or {}), **value}
-            else:
+            given = document.values.get(key) or {}
+            if key != "parameters":
                 document.values[key] = value
+            elif isinstance(given, dict):
+                document.values[key] = {**given, **value}
         for path in [path for path in document.places if path[:1] == ("quick",) and len(path) > 1]:
             document.places[path[1:]] = document.places[path]
-        document.values["name"] = f"{document.values.get('name')}-quick"
+        if isinstance(document.values.get("name"), str):
+            document.values["name"] += "-quick"
 
 
 class _Check:
