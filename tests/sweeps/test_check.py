@@ -62,7 +62,7 @@ def test_keys_without_a_value_take_their_default() -> None:
     [
         # What is not there
         ("task: bowl", "name: is missing; give the sweep a name, such as noise-by-width"),
-        ("name: a", "task: is missing; there are bowl, bowl.single, label_noise_sgd.linear"),
+        ("name: a", "task: is missing; there are bowl, bowl.single, "),
         (HEAD + "method: random\nparameters: {x: {min: 0, max: 1}}",
          "budget.cells: is missing; random needs to know how many cells to propose"),
         (HEAD + "method: tpe\nmetric: {name: loss, goal: minimize}\nparameters: {x: {min: 0, max: 1}}\nbudget: {}",
@@ -304,3 +304,54 @@ def test_a_file_that_is_no_text_or_not_there_is_named(tmp_path: Path, content: b
 def test_a_folder_is_no_spec(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="can't be read: Is a directory"):
         read_spec(str(tmp_path))
+
+
+# quick
+
+FULL = HEAD + "parameters:\n  x: {values: [0, 1, 2]}\n  level: 3\nseeds: 20\nquick:\n  seeds: 2\n"
+
+
+def read_quickly(tmp_path: Path, text: str, quick: bool = True) -> Spec:
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    return read_spec(str(path), quick=quick)[0]
+
+
+def test_a_small_version_changes_what_its_section_says_and_is_a_sweep_of_its_own(tmp_path: Path) -> None:
+    text = FULL + "  parameters: {x: {values: [0]}, steps: 2}\n"
+    full, quick = read_quickly(tmp_path, text, quick=False), read_quickly(tmp_path, text)
+    assert (full.name, full.seeds.count, full.fixed()) == ("a", 20, {"level": 3})
+    assert (quick.name, quick.seeds.count, quick.fixed()) == ("a-quick", 2, {"level": 3, "steps": 2})
+    assert quick.axes()["x"].values == [0.0]
+
+
+def test_mistakes_of_the_small_version_have_their_own_lines(tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as caught:
+        read_quickly(tmp_path, FULL + "  parameters: {level: -1}\n")
+    assert [str(problem) for problem in caught.value.problems] == ["line 9, parameters.level: -1 is not at least 0"]
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("section", ["quick: 3", "quick: [1]", "quick: {parameters: [1]}"])
+def test_a_small_version_that_is_no_mapping_is_refused(tmp_path: Path, section: str, quick: bool) -> None:
+    with pytest.raises(SpecError, match="line 3, quick: says what a small version of the sweep changes"):
+        read_quickly(tmp_path, HEAD + section, quick)
+
+
+def test_without_a_section_there_is_no_small_version(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="quick: says what a small version of the sweep changes"):
+        read_quickly(tmp_path, HEAD)
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("task: bowl\nquick: {seeds: 1}", "name: is missing"),
+        (HEAD + "parameters: [1]\nquick: {seeds: 1, parameters: {}}", "parameters: is a list"),
+        (HEAD + "quick: {sedes: 1}", "line 3, sedes: not a key of a spec; did you mean seeds?"),
+    ],
+)
+def test_other_mistakes_are_told_in_the_small_version_too(tmp_path: Path, text: str, mistake: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        read_quickly(tmp_path, text)
+    assert mistake in str(caught.value)

@@ -16,7 +16,7 @@ from tests.bowls import bowl_spec, bowl_values
 
 ANY = jsonschema.Draft202012Validator(spec_schema())
 BOWL = jsonschema.Draft202012Validator(spec_schema(find_task("bowl")))
-BUNDLED = sorted(Path(str(files("sweeps.specs"))).glob("*.yaml"))
+BUNDLED = sorted(Path(str(files("sweeps.specs"))).rglob("*.yaml"))
 
 
 @pytest.mark.parametrize("validator", [ANY, BOWL], ids=["any task", "bowl"])
@@ -129,7 +129,7 @@ def test_name_and_task_are_required() -> None:
 
 def test_every_key_and_parameter_is_described_for_the_editor() -> None:
     properties = BOWL.schema["properties"]
-    assert set(properties) == set(Spec.model_fields)
+    assert set(properties) == {*Spec.model_fields, "quick"}
     parameters = properties["parameters"]["anyOf"][0]["properties"]
     assert set(parameters) == set(find_task("bowl").parameters)
     assert all(part["description"] for part in [*properties.values(), *parameters.values()])
