@@ -1,0 +1,101 @@
+"""Network under label noise: without biases its weights wither, with biases its neurons cease to fire.
+
+Cornacchia, Hazła, Nachum, Yehudayoff, Figures 3 and 4, and Theorem 1: a small step on a misclassified sample lowers the
+norm of every layer of a homogeneous network. Two layers, trained by SGD on one sample per step, fresh from N(0, I). At
+`noise_rate` 1 (pure label noise) labels are random; below it, the true label of an input is the sign of its first entry.
+
+Readings: weights start as U[-√3, √3] and biases at 0. Figures 3 and 4 have no biases, and biases in both layers;
+Theorem 1 has them in the first layer alone (`biases` "hidden": W acts on (x, 1)), where the norm that falls is
+√(first_norm² + bias_norm²). At the paper's rate 1/d² the effects take tens of millions of steps, at 1/d a million.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tasks.lanes import Lanes
+from tasks.misclassification import two_layers
+from tasks.misclassification.blocks import BLOCK, blocks, stretches
+from tasks.misclassification.gaussian import gaussian_inputs
+from tasks.misclassification.noisy_loss import label_chances, loss_of, mean_chances, strengths
+from tasks.misclassification.two_layers import Sgd, TwoLayers, initial_layers, look, sizes
+from tasks.parameters import knob, shape
+from tasks.task import Metric, State, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params(TwoLayers):
+    steps: int = shape(1_000_000, at_least=1, help="training steps, one sample each")
+    test_samples: int = shape(1000, at_least=1, help="inputs on which the network is measured")
+    learning_rate: float = knob(1 / 30, above=0, help="learning rate h; 1/d² in the paper, which takes far longer")
+
+
+METRICS = {
+    "noisy_loss": Metric("mean loss over all noise: what SGD descends on"),
+    "test_loss": Metric("mean loss on the true labels"),
+    "test_error": Metric("share of inputs that are not on the side of their true label"),
+    "mean_output": Metric("mean |N(x)|"),
+    "active_neurons": Metric("mean number of neurons that fire on an input"),
+    "active_share": Metric("active_neurons over the number of neurons"),
+    "dead_neurons": Metric("neurons that fire on none of the inputs"),
+    **two_layers.METRICS,
+    "neuron_firing": Metric("share of inputs on which each neuron fires", per="neuron"),
+}
+
+
+def init(lanes: Lanes[Params]) -> State:
+    _test_inputs(lanes)
+    return initial_layers(lanes)
+
+
+# Steps are short: without inference mode, a third of their time goes into what autograd might need.
+@torch.inference_mode()
+def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
+    s = {name: tensor.clone() for name, tensor in s.items()}
+    sgd = Sgd(lanes, s)
+    for stretch in stretches(start, stop, numbers=len(lanes) * lanes.shape.dim // 2):
+        x = _inputs(lanes, "x", stretch)
+        up, down = strengths(lanes, label_chances(lanes, x[:, :, 0].sign(), stretch))
+        for _, at in blocks(stretch):
+            sgd.train(x[:, at], up[at], down[at])
+    return s
+
+
+def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
+    x = _test_inputs(lanes)
+    y, seen = x[:, :, 0].sign(), look(s, x)
+    active = seen.firing.sum(dim=1)
+    return {
+        "noisy_loss": loss_of(lanes, seen.outputs, mean_chances(lanes, y)),
+        "test_loss": loss_of(lanes, seen.outputs, (1 + y) / 2),
+        "test_error": seen.error(y),
+        "mean_output": seen.outputs.abs().mean(dim=1),
+        "active_neurons": active,
+        "active_share": active / lanes.shape.width,
+        "dead_neurons": (seen.firing == 0).sum(dim=1),
+        **sizes(lanes, s),
+        "neuron_firing": seen.firing,
+    }
+
+
+def _test_inputs(lanes: Lanes[Params]) -> Tensor:
+    made: Tensor = lanes.once("test", lambda: _inputs(lanes, "test", range(lanes.shape.test_samples)))
+    return made
+
+
+def _inputs(lanes: Lanes[Params], name: str, which: range) -> Tensor:
+    return gaussian_inputs(lanes, name, lanes.shape.dim, which, ending=lanes.shape.biases != "none")
+
+
+task = Task(
+    name="misclassification.network",
+    version=1,
+    params=Params,
+    metrics=METRICS,
+    init=init,
+    advance=advance,
+    measure=measure,
+    block=BLOCK,
+    small={"dim": 4, "width": 8, "test_samples": 30},
+)
