@@ -29,7 +29,7 @@ class Pages:
         # Tells this sweep from one of the same name in another store, wherever the store is moved to.
         self._record = digest_of([files.name, *launches[:1]])
         self._user = str(launches[-1].get("user", "unknown")) if launches else "unknown"
-        self._experiment = _experiment(client, files.name, uri)
+        self.experiment = _experiment(client, files.name, uri)
         self._parent = ""
         self._parent_digest = ""
         self._spec_text = ""
@@ -63,7 +63,7 @@ class Pages:
     def _all_runs(self) -> Iterator[Any]:
         token = None
         while True:
-            page = self._client.search_runs([self._experiment], max_results=_PAGE, page_token=token)
+            page = self._client.search_runs([self.experiment], max_results=_PAGE, page_token=token)
             yield from page
             token = page.token
             if not token:
@@ -100,7 +100,7 @@ class Pages:
 
     def _created(self, kind: str, name: str, started: int, tags: Mapping[str, str]) -> str:
         tags = {"mislabel.kind": kind, "mislabel.record": self._record, "mlflow.user": self._user, **tags}
-        run = self._client.create_run(self._experiment, start_time=started, tags=tags, run_name=name)
+        run = self._client.create_run(self.experiment, start_time=started, tags=tags, run_name=name)
         return str(run.info.run_id)
 
     def _log(self, run_id: str, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
@@ -120,16 +120,16 @@ class Pages:
             self._client.log_batch(run_id, tags=labels[i : i + _WORDS_AT_ONCE])
 
     def _write_parent(self, results: Results, final: bool) -> None:
-        page = SweepPage(results, self._experiment, {key: run_id for key, (run_id, _) in self._nested.items()}, final)
+        page = SweepPage(results, self.experiment, {key: run_id for key, (run_id, _) in self._nested.items()}, final)
         if page.digest == self._parent_digest:
             return
         if final:
             self._client.set_terminated(self._parent, page.status, results.ended)
         else:
             self._client.update_run(self._parent, status="RUNNING")
-        self._client.set_experiment_tag(self._experiment, "mlflow.note.content", page.note)
+        self._client.set_experiment_tag(self.experiment, "mlflow.note.content", page.note)
         if results.spec.track.per != "none":
-            self._client.set_experiment_tag(self._experiment, TAG, page.layout)
+            self._client.set_experiment_tag(self.experiment, TAG, page.layout)
         if results.spec_text != self._spec_text:
             self._client.log_text(self._parent, results.spec_text, "spec.yaml")
             self._spec_text = results.spec_text

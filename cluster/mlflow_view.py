@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from cluster.mlflow_layout import address
 from cluster.mlflow_pages import Pages, Progress
 from cluster.mlflow_runs import FORM, Results, digest_of
 from sweeps.errors import MislabelError
@@ -41,6 +42,12 @@ _ENVIRONMENT = {
 def default_uri(store: Store) -> str | None:
     """A database in the store's folder; None where the store is not a folder, as SQLite needs one."""
     return None if store.folder is None else f"sqlite:///{store.folder}/mlflow.db"
+
+
+def page_of(files: SweepFiles) -> str | None:
+    """Where the sweep's table of cells is found, after the address of the server; None before it was first synced."""
+    shown = files.read_json(_SHOWN) or {}
+    return address(shown["experiment"]) if "experiment" in shown else None
 
 
 def sync(files: SweepFiles, uri: str, final: bool = True, progress: Progress | None = None) -> int:
@@ -157,7 +164,7 @@ class View:
         """Whether all that the store holds has been synced, as far as the store knows: MLflow is not asked."""
         database = self.uri.removeprefix("sqlite:///")
         lost = database != self.uri and not os.path.exists(database)
-        return not lost and self.files.read_json(_SHOWN) == {"state": self._state(final=True)}
+        return not lost and (self.files.read_json(_SHOWN) or {}).get("state") == self._state(final=True)
 
     def _state(self, final: bool) -> str:
         return digest_of([FORM, self.uri, final, self.files.parts("runs"), self.files.read_text("spec.yaml")])
@@ -182,7 +189,7 @@ class View:
             raise
         self._last = state
         if final:
-            self.files.write_json(_SHOWN, {"state": state})
+            self.files.write_json(_SHOWN, {"state": state, "experiment": self._pages.experiment})
         return written
 
 

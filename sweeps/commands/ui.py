@@ -17,35 +17,27 @@ from sweeps.commands.options import say
     "--port", type=int, default=5000, show_default=True, help="Port on this machine; the next free one if taken."
 )
 def command(store: str, tracking_uri: str | None, port: int) -> None:
-    """Serve the MLflow UI of a store on this machine (127.0.0.1) until Ctrl-C."""
-    from cluster.mlflow_view import default_uri
+    """Serve the MLflow UI of a store on this machine (127.0.0.1) until Ctrl-C, and say where each sweep is in it."""
+    from cluster.mlflow_view import default_uri, page_of
     from sweeps.errors import MislabelError
     from sweeps.store import Store
 
-    uri = tracking_uri or default_uri(Store(store))
+    at = Store(store)
+    uri = tracking_uri or default_uri(at)
     if uri is None:
         raise MislabelError(f"{store} is not a folder, so its MLflow view needs an address: --mlflow URI")
-    if uri.startswith("http"):
-        say(f"the MLflow server of this store is {uri}")
-        return
     if uri.startswith("sqlite:///") and not os.path.exists(uri.removeprefix("sqlite:///")):
         raise MislabelError(f"no MLflow view in {store} yet; `mislabel run SPEC.yaml` or `mislabel sync` makes one")
-    free = _free_port(port)
-    say(f"MLflow UI: http://127.0.0.1:{free}  (Ctrl-C ends it)")
-    arguments = [
-        "-m",
-        "mlflow",
-        "ui",
-        "--backend-store-uri",
-        uri,
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(free),
-        "--workers",
-        "1",
-    ]
-    os.execv(sys.executable, [sys.executable, *arguments])
+    serve = not uri.startswith("http")
+    server = f"http://127.0.0.1:{_free_port(port)}" if serve else uri.rstrip("/")
+    say(f"MLflow UI: {server}" + ("  (Ctrl-C ends it)" if serve else ""))
+    for name in at.names():
+        if page := page_of(at.sweep(name)):
+            say(f"  {name}: {server}/{page}")
+    if serve:
+        # One worker: by default MLflow starts four, which take a minute to answer on a small machine.
+        words = ["ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", server.rsplit(":", 1)[1]]
+        os.execv(sys.executable, [sys.executable, "-m", "mlflow", *words, "--workers", "1"])
 
 
 def _free_port(wanted: int) -> int:
