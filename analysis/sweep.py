@@ -1,6 +1,6 @@
 """A sweep of a store as pandas tables, read when they are asked for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from analysis.statistics import summarized
 from sweeps.errors import MislabelError, nearest
 from sweeps.spec import Spec, spec_from_stored
-from sweeps.store import Store, SweepFiles
+from sweeps.store import TABLES, Store, SweepFiles
 
 Where = Mapping[str, Any]
 """Column to value, or to a list of values, that rows must have."""
@@ -54,6 +54,8 @@ class Sweep:
 
         `where` may name parameters for curves and arrays too: {"noise_rate": 0.2, "seed": [0, 1]}.
         """
+        if table not in TABLES:
+            raise MislabelError(f"{table!r} is not a table; there are {', '.join(reversed(TABLES))}")
         condition = self._condition(table, where or {})
         frame: pd.DataFrame = self.files.read(table, columns, condition).to_pandas()
         return frame
@@ -86,7 +88,7 @@ class Sweep:
         """The metric over steps: mean, std, n and 95 % interval over seeds, per cell or per value of `by`."""
         self._known_metric(metric)
         by = self._grouping(by)
-        runs = self.read("runs", list(dict.fromkeys(["run_id", *by])), where)
+        runs = self.read("runs", list(dict.fromkeys(["run_id", *by])))
         table = self.read("curves", ["run_id", "step", metric], where)
         return summarized(table.merge(runs, on="run_id"), metric, [*by, "step"])
 
@@ -113,23 +115,26 @@ class Sweep:
             )
 
     def _condition(self, table: str, where: Where) -> Any:
-        own = set(self.files.columns(table))
-        elsewhere = {name: value for name, value in where.items() if name not in own}
+        own = self.files.schema(table)
+        elsewhere = {name: value for name, value in where.items() if name not in own.names}
         condition = None
         for name, value in where.items():
-            if name in own:
-                condition = _and(condition, _is(name, value))
+            if name in own.names:
+                condition = _and(condition, _is(name, value, own.field(name).type))
         if elsewhere:
             for name in elsewhere:
                 self._known_column("runs", name)
             ids = self.read("runs", ["run_id"], elsewhere)["run_id"]
-            condition = _and(condition, pc.field("run_id").isin(pa.array(ids, pa.string())))
+            condition = _and(condition, pc.field("run_id").isin(pa.array(ids.tolist(), pa.string())))
         return condition
 
 
-def _is(name: str, value: Any) -> Any:
-    values = value if isinstance(value, list | tuple | set | range) else [value]
-    return pc.field(name).isin(list(values))
+def _is(name: str, value: Any, kind: pa.DataType) -> Any:
+    values = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+    try:
+        return pc.field(name).isin(pa.array(values, kind))
+    except (pa.ArrowException, TypeError, ValueError):
+        raise MislabelError(f"where {name}: {value!r} is not a value of that column, which holds {kind}") from None
 
 
 def _and(first: Any, second: Any) -> Any:

@@ -169,8 +169,12 @@ class SweepFiles:
 
     def columns(self, table: str) -> list[str]:
         """Names of the table's columns; none where it has no part."""
+        return list(self.schema(table).names)
+
+    def schema(self, table: str) -> pa.Schema:
+        """Names and types of the table's columns."""
         paths = [self._part(table, part) for part in self._complete(table)]
-        return list(self._schema(paths).names) if paths else []
+        return self._schema(paths) if paths else pa.schema([])
 
     def read(self, table: str, columns: Sequence[str] | None = None, where: Any = None) -> pa.Table:
         """The table, each run once. `where` is a pyarrow expression; it and `columns` are pushed down to Parquet.
