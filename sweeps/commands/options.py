@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 import json
+import math
 from typing import Any
 
 import click
@@ -28,4 +29,13 @@ def say(text: str) -> None:
 
 
 def put_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, default=str))
+    click.echo(json.dumps(_without_nan(value), indent=2, default=str, allow_nan=False))
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no nan and no infinity: null stands for a number that is not there."""
+    if isinstance(value, dict):
+        return {key: _without_nan(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
