@@ -41,23 +41,30 @@ class Heartbeat:
             return
         self._last = time.monotonic()
         progress = self.feed.progress
-        self.files.write_json(
-            FILE,
-            {
-                "state": state,
-                "host": platform.node(),
-                "pid": os.getpid(),
-                "updated_at": datetime.now(UTC).isoformat(timespec="seconds"),
-                "cells": self.feed.plan.cells,
-                "runs": progress.runs,
-                "done": progress.done,
-                "running": progress.running,
-                "ended_now": dict(progress.statuses),
-                "seconds": round(progress.elapsed, 1),
-                "seconds_left": None if state != "running" else progress.seconds_left,
-                "stopped_because": self.feed.stop_reason,
-            },
+        _write_progress(
+            self.files,
+            state=state,
+            cells=self.feed.plan.cells,
+            runs=progress.runs,
+            done=progress.done,
+            running=progress.running,
+            ended_now=dict(progress.statuses),
+            seconds=round(progress.elapsed, 1),
+            seconds_left=None if state != "running" else progress.seconds_left,
+            stopped_because=self.feed.stop_reason,
         )
+
+
+def note_complete(files: SweepFiles, cells: int, runs: int) -> None:
+    """Say that nothing is missing of a sweep, where its last driver has not said so itself."""
+    last = files.read_json(FILE) or {}
+    if (last.get("state"), last.get("runs")) != ("done", runs):
+        _write_progress(files, state="done", cells=cells, runs=runs, done=runs)
+
+
+def _write_progress(files: SweepFiles, **told: Any) -> None:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    files.write_json(FILE, {**told, "host": platform.node(), "pid": os.getpid(), "updated_at": now})
 
 
 def alive(progress: dict[str, Any] | None) -> bool:

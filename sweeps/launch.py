@@ -10,7 +10,7 @@ import torch
 from sweeps.adoption import adopt, adoptable
 from sweeps.errors import Problem, SpecError
 from sweeps.feed import Asked, Feed, Listed, Means, Source
-from sweeps.heartbeat import Heartbeat, refuse_if_running
+from sweeps.heartbeat import Heartbeat, note_complete, refuse_if_running
 from sweeps.plan import Plan, decide_sizes, make_plan
 from sweeps.provenance import provenance
 from sweeps.search import Search
@@ -64,10 +64,7 @@ class Launch:
         if self.feed.broken:
             return
         over = self.feed.over and self.feed.stop_reason is None
-        if over:
-            for pack, _ in list(self.files.checkpoints()):
-                self.files.drop_checkpoint(pack)
-        self.files.compact()
+        _tidy(self.files, over)
         self.heartbeat.beat("done" if over else "stopped")
 
 
@@ -96,7 +93,18 @@ def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = F
     files.remove("stop")
     if launch.plan.missing:
         files.write_json(f"launches/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json", provenance(task.init.__module__))
+    else:
+        _tidy(files, over=True)
+        note_complete(files, launch.plan.cells, launch.plan.runs)
     return launch
+
+
+def _tidy(files: SweepFiles, over: bool) -> None:
+    """Leave few files behind, and no checkpoints of a sweep that is over."""
+    if over:
+        for pack, _ in list(files.checkpoints()):
+            files.drop_checkpoint(pack)
+    files.compact()
 
 
 def refuse_other_spec(spec: Spec, task: Task[Any], files: SweepFiles) -> None:
