@@ -10,8 +10,10 @@ import pytest
 
 from sweeps.errors import SweepBusyError
 from sweeps.heartbeat import alive, refuse_if_running
+from sweeps.inline import run_inline
+from sweeps.launch import prepare
 from sweeps.store import Store
-from tests.bowls import prepared, run
+from tests.bowls import BOWL, CPU, bowl_spec, prepared, run
 
 
 @pytest.fixture
@@ -115,3 +117,25 @@ def test_a_sweep_that_has_ended_can_be_run_by_anyone(store: Store, state: str) -
 @pytest.mark.parametrize("found", [None, {}])
 def test_a_sweep_without_progress_is_not_alive(found: dict[str, Any] | None) -> None:
     assert not alive(found)
+
+
+def test_a_sweep_of_which_all_was_taken_over_is_done(store: Store) -> None:
+    run(store, name="first")
+    launch = prepare(bowl_spec(seeds=1), BOWL, store, lambda text: None)
+    assert launch.plan.missing == 0
+    assert (progress(store)["state"], progress(store)["runs"], progress(store)["done"]) == ("done", 3, 3)
+
+
+def test_a_driver_killed_after_its_last_run_leaves_nothing_to_do_but_to_tidy(store: Store) -> None:
+    launch = prepared(store)
+    run_inline(launch.feed, launch.files, CPU, lambda: None)
+    launch.files.save_checkpoint("p", b"old", ["a-0"])
+    assert len(launch.files.parts("runs")) == 2
+    again = prepare(launch.spec, launch.task, store, lambda text: None)
+    assert again.plan.missing == 0
+    assert progress(store)["state"] == "done"
+    assert len(again.files.parts("runs")) == 1
+    assert list(again.files.checkpoints()) == []
+    before = progress(store)
+    prepare(launch.spec, launch.task, store, lambda text: None)
+    assert progress(store) == before

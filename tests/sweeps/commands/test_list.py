@@ -1,0 +1,40 @@
+from collections.abc import Callable
+
+from sweeps.commands.list import state_of
+from sweeps.store import Store
+from tests.bowls import prepared
+from tests.sweeps.commands.conftest import Mislabel, Said
+
+
+def test_an_empty_store_has_no_sweeps(mislabel: Mislabel) -> None:
+    said = mislabel("list")
+    assert said.code == 0
+    assert said.out == ""
+    assert said.err == "no sweeps in results; `mislabel run SPEC.yaml` makes one\n"
+    assert mislabel("list", "--json").json == []
+
+
+def test_sweeps_are_listed_with_how_far_they_are(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+    ran()
+    ran(name="other", seeds=1)
+    Store("results").sweep("new").write_text("spec.yaml", "name: new\ntask: bowl\n")
+    said = mislabel("list")
+    assert said.code == 0
+    assert [line.split()[:4] for line in said.out.splitlines()[1:]] == [
+        ["bowls", "done", "6", "6"],
+        ["new", "not", "started", "0"],
+        ["other", "done", "3", "3"],
+    ]
+    rows = mislabel("list", "--json").json
+    assert [(row["name"], row["state"], row["done"], row["runs"]) for row in rows] == [
+        ("bowls", "done", 6, 6), ("new", "not started", None, None), ("other", "done", 3, 3)
+    ]  # fmt: skip
+
+
+def test_a_sweep_whose_driver_is_gone_has_died(mislabel: Mislabel) -> None:
+    store = Store("results")
+    progress = prepared(store).files.read_json("progress.json")
+    assert state_of(progress) == "running"
+    # No process has this number: the kernel counts no further than 2²².
+    store.sweep("bowls").write_json("progress.json", {**progress, "pid": 2**22 + 1})
+    assert mislabel("list", "--json").json[0]["state"] == "died"

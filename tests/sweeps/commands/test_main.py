@@ -1,0 +1,141 @@
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sweeps.commands.main import COMMANDS, main
+from sweeps.errors import SpecError
+from tests.bowls import bowl_values
+from tests.sweeps.commands.conftest import Mislabel
+
+MISLABEL = str(Path(sys.executable).parent / "mislabel")
+HEAVY = ("torch", "ray", "mlflow", "pandas", "optuna", "matplotlib", "scipy")
+
+
+def process(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """The command in a process of its own."""
+    return subprocess.run([MISLABEL, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def loaded_by(*arguments: str, folder: Path) -> list[str]:
+    """Heavy packages that are loaded once the command has ended."""
+    script = (
+        "import sys\nfrom sweeps.commands.main import main\n"
+        f"sys.argv = ['mislabel', *{list(arguments)!r}]\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        f"print('loaded', *[name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1].split()[1:]
+
+
+def test_help_lists_every_command_with_a_line(mislabel: Mislabel) -> None:
+    said = mislabel("--help")
+    assert said.code == 0
+    for name in COMMANDS:
+        assert f"\n  {name} " in said.out
+    assert said.err == ""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_of_its_own(mislabel: Mislabel, name: str) -> None:
+    said = mislabel(name, "--help")
+    assert said.code == 0
+    assert said.out.startswith("Usage: ")
+    assert f" {name} " in said.out.splitlines()[0]
+    assert said.err == ""
+
+
+def test_the_version_is_that_of_the_package(mislabel: Mislabel) -> None:
+    assert mislabel("--version").out == f"mislabel {version('mislabel')}\n"
+
+
+def test_a_wrong_command_is_refused_with_the_nearest(mislabel: Mislabel) -> None:
+    said = mislabel("rnu")
+    assert said.code == 2
+    assert said.out == ""
+    assert "no command 'rnu'; did you mean run?" in said.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("run",), ("list", "--wrong"), ("status",), ("results", "a", "--top", "0"), ("plan", "a", "b")]
+)
+def test_wrong_usage_is_refused(mislabel: Mislabel, arguments: tuple[str, ...]) -> None:
+    said = mislabel(*arguments)
+    assert said.code == 2
+    assert said.out == ""
+    assert said.err
+    assert "Traceback" not in said.err
+
+
+def test_an_error_is_a_sentence_and_with_debug_a_traceback(mislabel: Mislabel, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = mislabel("plan", "missing.yaml")
+    assert said.code == 2
+    assert said.out == ""
+    assert said.err == "mislabel: missing.yaml\n  can't be read: No such file or directory\n"
+    monkeypatch.setattr("sys.argv", ["mislabel", "--debug", "plan", "missing.yaml"])
+    with pytest.raises(SpecError):
+        main()
+
+
+@pytest.mark.parametrize("command", [("list",), ("status", "a"), ("results", "a")])
+def test_a_store_that_is_no_folder_is_named(mislabel: Mislabel, folder: Path, command: tuple[str, ...]) -> None:
+    (folder / "file").write_text("no store")
+    said = mislabel(*command, "--store", "file")
+    assert said.code == 2
+    assert said.out == ""
+    assert (
+        said.err
+        == "mislabel: file: is not a folder; give another store with --store, then run the same command again\n"
+    )
+
+
+@pytest.mark.parametrize("command", [("list",), ("status", "a"), ("results", "a")])
+def test_a_newer_store_is_refused(mislabel: Mislabel, folder: Path, command: tuple[str, ...]) -> None:
+    (folder / "results").mkdir()
+    (folder / "results" / "store.json").write_text('{"schema": 99}')
+    said = mislabel(*command)
+    assert said.code == 2
+    assert "written by a newer Mislabel (layout 99" in said.err
+
+
+def test_what_is_only_looked_at_loads_nothing_heavy(folder: Path) -> None:
+    (folder / "results" / "a").mkdir(parents=True)
+    (folder / "results" / "a" / "spec.yaml").write_text("name: a\ntask: bowl\n")
+    assert loaded_by("--help", folder=folder) == []
+    assert loaded_by("list", folder=folder) == []
+    assert loaded_by("status", "a", folder=folder) == []
+    assert loaded_by("wrong", folder=folder) == []
+
+
+def test_the_whole_way_in_processes_of_their_own(folder: Path) -> None:
+    """Stdout is data, stderr is talk; 0: done, 1: some runs failed, 2: wrong spec."""
+    values = bowl_values(parameters={"trouble": {"values": [0, 1]}})
+    (folder / "bowls.yaml").write_text(yaml.safe_dump(values))
+    inline = ("--inline", "--no-mlflow")
+    failed = process("run", "bowls.yaml", *inline, folder=folder)
+    assert failed.returncode == 1, failed.stderr
+    assert failed.stdout.splitlines()[0].split() == ["trouble", "seeds", "loss"]
+    assert "2 runs failed" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    listed = process("list", folder=folder)
+    assert (listed.returncode, listed.stderr) == (0, "")
+    wrong = process("run", "bowls.yaml", *inline, "--set", "seeds=0", folder=folder)
+    assert wrong.returncode == 2
+    assert wrong.stdout == ""
+    assert wrong.stderr == "mislabel: bowls.yaml\n  --set seeds=0, seeds.count: 0 is not at least 1\n"
+
+
+def test_output_that_nobody_reads_is_no_error(folder: Path) -> None:
+    pipe = f"{MISLABEL} tasks --json | head -c 10"
+    done = subprocess.run(["sh", "-c", pipe], cwd=folder, capture_output=True, text=True, check=True)
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+def test_the_store_may_be_named_by_the_environment(mislabel: Mislabel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MISLABEL_STORE", "elsewhere")
+    assert "no sweeps in elsewhere" in mislabel("list").err

@@ -1,0 +1,95 @@
+import io
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+
+import analysis
+from tests.sweeps.commands.conftest import Mislabel, Said
+
+PARAMETERS = {"x": {"values": [0, 1, 2]}, "surface": {"values": ["smooth", "rough"]}}
+
+
+@pytest.fixture
+def bowls(ran: Callable[..., Said]) -> None:
+    assert ran(parameters=PARAMETERS, seeds=3).code == 0
+
+
+@pytest.mark.usefixtures("bowls")
+def test_cells_are_printed_best_first_with_mean_and_interval(mislabel: Mislabel) -> None:
+    said = mislabel("results", "bowls")
+    assert said.code == 0
+    assert said.err == ""
+    lines = [line.split() for line in said.out.splitlines()]
+    assert lines[0] == ["x", "surface", "seeds", "loss"]
+    assert [line[0] for line in lines[1:]] == ["2", "2", "1", "1", "0", "0"]
+    best = analysis.load("results", "bowls").cells("loss").sort_values("mean").iloc[0]
+    assert lines[1][3:] == [f"{best['mean']:.4g}", "±", f"{best['high'] - best['mean']:.2g}"]
+
+
+@pytest.mark.usefixtures("bowls")
+def test_a_script_gets_them_as_json_or_csv(mislabel: Mislabel) -> None:
+    rows = mislabel("results", "bowls", "--json").json
+    assert [row["x"] for row in rows] == [2, 2, 1, 1, 0, 0]
+    assert set(rows[0]) == {
+        "x", "surface", "cell_id", "runs", "diverged", "loss", "loss_std", "loss_low", "loss_high"
+    }  # fmt: skip
+    table = pd.read_csv(io.StringIO(mislabel("results", "bowls", "--csv").out))
+    assert table.to_dict("records") == [{key: pytest.approx(value) for key, value in row.items()} for row in rows]
+
+
+@pytest.mark.usefixtures("bowls")
+def test_cells_can_be_joined_and_other_metrics_shown(mislabel: Mislabel) -> None:
+    rows = mislabel("results", "bowls", "--by", "x", "-m", "height", "-m", "loss", "--json").json
+    assert [(row["x"], row["runs"]) for row in rows] == [(0.0, 6), (1.0, 6), (2.0, 6)]
+    for row in rows:
+        assert row["height"] == pytest.approx(row["loss"] + 1)
+    assert "surface" not in rows[0]
+
+
+@pytest.mark.usefixtures("bowls")
+def test_only_the_best_rows_are_printed_on_request(mislabel: Mislabel) -> None:
+    assert len(mislabel("results", "bowls", "--top", "2", "--json").json) == 2
+
+
+@pytest.mark.usefixtures("bowls")
+def test_a_metric_given_twice_is_shown_once(mislabel: Mislabel) -> None:
+    assert (
+        mislabel("results", "bowls", "-m", "loss", "-m", "loss", "--json").json
+        == mislabel("results", "bowls", "--json").json
+    )
+
+
+@pytest.mark.usefixtures("bowls")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("bowl",), "'bowl' is not a sweep of the store results; did you mean bowls?"),
+        (("bowls", "-m", "los"), "'los' is not a metric of bowls; did you mean loss?"),
+        (("bowls", "--by", "surfce"), "'surfce' is not a column of runs; did you mean surface?"),
+    ],
+)
+def test_words_that_are_not_known_are_named(mislabel: Mislabel, arguments: tuple[str, ...], message: str) -> None:
+    said = mislabel("results", *arguments)
+    assert said.code == 2
+    assert said.out == ""
+    assert said.err.startswith(f"mislabel: {message}")
+
+
+def test_numbers_that_are_not_there_are_null(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+    """One seed has no interval, a cell that diverged no mean: and JSON no nan."""
+    ran(seeds=1, parameters={"trouble": {"values": [0, 2]}})
+    done, diverged = mislabel("results", "bowls", "--json").json
+    assert (done["runs"], done["loss_low"], done["loss_high"]) == (1, None, None)
+    assert (diverged["diverged"], diverged["loss"]) == (1, None)
+    shown = [line.split() for line in mislabel("results", "bowls").out.splitlines()]
+    assert shown[0] == ["trouble", "seeds", "diverged", "loss"]
+    assert shown[2] == ["2", "1", "1", "–"]
+
+
+def test_a_sweep_without_results_says_so(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+    ran(parameters={"trouble": 1})
+    said = mislabel("results", "bowls")
+    assert said.code == 2
+    assert said.out == ""
+    assert "'loss' is not a metric of bowls; it has no runs yet" in said.err

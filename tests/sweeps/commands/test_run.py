@@ -1,0 +1,128 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sweeps.store import Store
+from tests.bowls import runs_of
+from tests.sweeps.commands.conftest import Mislabel, Said
+
+Write = Callable[..., str]
+Ran = Callable[..., Said]
+
+
+def test_stdout_is_the_table_and_stderr_is_talk(ran: Ran) -> None:
+    said = ran()
+    assert said.code == 0
+    lines = [line.split() for line in said.out.splitlines()]
+    assert lines[0] == ["x", "seeds", "loss"]
+    assert [line[:2] for line in lines[1:]] == [["2", "2"], ["1", "2"], ["0", "2"]]
+    assert "bowls: 3 cells × 2 seeds = 6 runs" in said.err
+    assert "6 runs in" in said.err
+    assert "results bowls" in said.err
+    assert Store("results").names() == ["bowls"]
+
+
+def test_running_again_does_nothing_and_prints_the_table_again(ran: Ran) -> None:
+    first, second = ran(), ran()
+    assert second.code == 0
+    assert second.out == first.out
+    assert "6 in the store already; nothing to run" in second.err
+
+
+def test_a_script_gets_the_cells_as_json(mislabel: Mislabel, write_spec: Write) -> None:
+    rows = mislabel("run", write_spec(seeds=1), "--inline", "--no-mlflow", "--json").json
+    assert [row["x"] for row in rows] == [2.0, 1.0, 0.0]
+    assert rows[0]["loss"] == pytest.approx(1.0, abs=0.2)
+    assert rows[0]["loss_low"] is None
+
+
+def test_the_spec_can_be_changed_on_the_way(mislabel: Mislabel, write_spec: Write) -> None:
+    said = mislabel(
+        "run", write_spec(), "--inline", "--no-mlflow", "--set", "seeds=1", "--set", "parameters.x={values: [5]}"
+    )  # fmt: skip
+    assert said.code == 0
+    assert runs_of(Store("results").sweep("bowls"))["x"].tolist() == [5.0]
+
+
+def test_failed_runs_are_told_and_set_the_exit_code(ran: Ran, mislabel: Mislabel, write_spec: Write) -> None:
+    changes = {"parameters": {"trouble": {"values": [0, 1]}}}
+    said = ran(**changes)
+    assert said.code == 1
+    assert "failed: RuntimeError: the bowl broke\n" in said.err
+    assert "2 done, 2 failed" in said.err
+    assert "Traceback" not in said.err + said.out
+    again = ran(**changes)
+    assert again.code == 1
+    assert "nothing to run" in again.err
+    retried = mislabel("run", write_spec(**changes), "--inline", "--no-mlflow", "--retry-failed")
+    assert retried.code == 1
+    assert "2 failed" in retried.err
+
+
+def test_where_all_runs_fail_there_is_no_table(ran: Ran) -> None:
+    said = ran(parameters={"trouble": 1})
+    assert said.code == 1
+    assert said.out == ""
+
+
+def test_diverged_runs_are_no_failure(ran: Ran) -> None:
+    said = ran(parameters={"trouble": {"values": [0, 2]}})
+    assert said.code == 0
+    assert "2 diverged, 2 done" in said.err
+    assert said.out.splitlines()[0].split() == ["trouble", "seeds", "diverged", "loss"]
+
+
+def test_a_spec_with_mistakes_runs_nothing(mislabel: Mislabel, write_spec: Write, folder: Path) -> None:
+    said = mislabel("run", write_spec(seeds=0), "--inline", "--no-mlflow")
+    assert said.code == 2
+    assert said.out == ""
+    assert not (folder / "results").exists()
+
+
+def test_a_store_that_can_not_be_made_is_named(mislabel: Mislabel, write_spec: Write, folder: Path) -> None:
+    (folder / "results").write_text("a file")
+    said = mislabel("run", write_spec(), "--inline", "--no-mlflow")
+    assert said.code == 2
+    assert "results: is not a folder; give another store with --store" in said.err
+
+
+def test_a_damaged_part_is_told_and_its_runs_are_run_again(ran: Ran, folder: Path) -> None:
+    before = ran()
+    (part,) = (folder / "results" / "bowls" / "curves").glob("*.parquet")
+    part.write_bytes(part.read_bytes()[:100])
+    after = ran()
+    assert after.code == 0
+    assert f"results/bowls/curves/{part.name} is damaged: set aside, and its runs are run again" in after.err
+    assert after.out == before.out
+
+
+def test_a_search_runs_too(ran: Ran) -> None:
+    said = ran(method="tpe", budget={"cells": 4}, parameters={"x": {"min": 0, "max": 5}})
+    assert said.code == 0
+    assert len(said.out.splitlines()) == 5
+
+
+@pytest.mark.faults
+def test_an_interrupted_sweep_is_checkpointed_and_continued(folder: Path, write_spec: Write, ran: Ran) -> None:
+    """Long enough a sweep that the signal comes while it trains."""
+    spec = write_spec(parameters={"x": {"values": [0, 1, 2]}, "steps": 300_000})
+    command = [str(Path(sys.executable).parent / "mislabel"), "run", spec, "--inline", "--no-mlflow"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        files = Store("results").sweep("bowls")
+        deadline = time.monotonic() + 60
+        while not (files.read_json("progress.json") or {}).get("running") and time.monotonic() < deadline:
+            time.sleep(0.1)
+        os.kill(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, err
+    assert out == ""
+    assert "interrupted: running packs are being checkpointed" in err
+    assert "Traceback" not in err
+    assert [len(runs) for _, runs in files.checkpoints()] == [4]
+    assert files.read_json("progress.json")["state"] == "stopped"

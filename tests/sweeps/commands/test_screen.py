@@ -1,0 +1,63 @@
+import pytest
+
+from sweeps.commands.screen import ProgressLine, amount, columns, count, duration, progress_text
+from sweeps.store import Store
+from tests.bowls import prepared
+from tests.sweeps.test_feed import finished, next_order
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "under 1 s"), (1, "1 s"), (89, "89 s"), (90, "2 min"), (5399, "90 min"), (5400, "1.5 h"),
+        (172799, "48.0 h"), (172800, "2.0 days"),
+    ],
+)  # fmt: skip
+def test_durations_are_read_at_a_glance(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (2.5e9, "2 GB"), (3e13, "30.0 TB")]
+)
+def test_amounts_are_read_at_a_glance(size: float, text: str) -> None:
+    assert amount(size) == text
+
+
+def test_counts_have_their_plural() -> None:
+    assert (count(1, "run"), count(0, "run"), count(12_345, "run")) == ("1 run", "0 runs", "12,345 runs")
+
+
+def test_columns_are_aligned_with_numbers_to_the_right() -> None:
+    assert columns([("a", 1), ("longer", 1234)], ("name", "n")).splitlines() == [
+        "name       n",
+        "a          1",
+        "longer  1234",
+    ]
+    assert columns([], ("name", "n")) == "name  n"
+
+
+def test_progress_is_one_line(store: Store) -> None:
+    launch = prepared(store)
+    assert progress_text(launch.feed, launch.spec) == "0/6 runs"
+    order = next_order(launch.feed)
+    assert progress_text(launch.feed, launch.spec) == "0/6 runs · 4 running"
+    launch.feed.report(finished(order, 0.5))
+    shown = progress_text(launch.feed, launch.spec)
+    assert shown.startswith("4/6 runs · ")
+    assert "best loss 0.5" in shown
+    launch.feed.stop("interrupted")
+    assert "stopping: packs are being checkpointed" in progress_text(launch.feed, launch.spec)
+
+
+def test_without_a_terminal_a_line_is_written_every_few_seconds(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    launch = prepared(store)
+    capfd.readouterr()
+    with ProgressLine(launch.feed, launch.spec).shown() as line:
+        line.update()
+        assert capfd.readouterr() == ("", "")
+        monkeypatch.setattr("sweeps.commands.screen._LINE_SECONDS", 0.0)
+        line.update()
+        assert capfd.readouterr() == ("", "0/6 runs\n")
