@@ -1,0 +1,302 @@
+"""Corrupted labels, refined by the network that they train: mixed with what it says of other crops, they get right.
+
+Zhou, Xiong, Yuan, Hoi, the setting of Theorem 2. K samples c on the unit sphere, of several classes with labels δ
+apart; each has crops within ε of it, of which a share ρ is labelled as another class. f(x) = vᵀφ(Wx) has one hidden
+layer, only W trains, by gradient descent on ½Σ(ỹ − f(x))², where ỹ = (1 − α_t)·y + α_t·f(x̃) is the refined label and x̃
+a positive of x: another crop of its sample. With small ρ and ε all refined labels are nearest to the truth, and so is f
+on unseen crops. α = 0 trains on the given labels; with the same seed, data and start are the same.
+
+Readings: the theorem asks of a positive only to lie within ε of the sample. Here it is another of the training crops,
+drawn at every step (`other`), a further crop, drawn at every step (`fresh`) or once (`fixed`), the sample itself
+(`centre`), or x (`same`), which is gradient descent on the given labels with steps 1 - α times as long. Given labels
+are learned by heart in the end; `other` prevents it best. `centre` diverges where ε is large (0.6): f is larger there
+than on the crops around it, and feeds on itself. Labels are equally spaced around 0, samples independent and uniform on
+the sphere (Definition 1 wants them 2ε apart: centre_distance), crops uniform in a ball of the tangent space, and ρ is
+rounded down to whole crops of each sample.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tasks.lanes import Lanes
+from tasks.parameters import knob, shape
+from tasks.task import Metric, State, Task
+from tasks.training import Training
+
+# Drawing has a fixed cost per call: which crop is whose positive is drawn for this many steps at once.
+_DRAWN = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params(Training):
+    steps: int = shape(3000, at_least=1, help="training steps, on all crops each")
+    samples: int = shape(10, at_least=2, help="samples K on the sphere; the class of sample i is i modulo classes")
+    classes: int = shape(2, at_least=2, help="semantic classes")
+    crops: int = shape(20, at_least=1, help="training crops of each sample, n/K")
+    test_crops: int = shape(20, at_least=1, help="unseen crops of each sample")
+    dim: int = shape(20, at_least=2, help="input dimension d")
+    width: int = shape(200, at_least=2, help="neurons k, half with output weight 1/√k and half with -1/√k")
+    activation: str = shape(
+        "softplus", choices=("softplus", "sigmoid", "tanh"), help="activation φ of the hidden layer"
+    )
+    positive: str = shape(
+        "other",
+        choices=("other", "fresh", "fixed", "centre", "same"),
+        help="x̃: another training crop of the sample, a new crop at every step, one drawn once, the sample, or x",
+    )
+    corruption: float = knob(
+        0.2, between=(0, 1), help="share ρ of each sample's crops with a wrong label, rounded down"
+    )
+    radius: float = knob(0.3, between=(0, 1), help="largest distance ε of a crop from its sample")
+    separation: float = knob(1.0, above=0, at_most=2, help="distance δ of the labels of neighbouring classes")
+    alpha: float = knob(0.8, between=(0, 1), help="weight α of the network's own labels; 0 trains on the given ones")
+    alpha_start: float = knob(0.0, between=(0, 1), help="weight at step 0, if alpha_steps is not 0")
+    alpha_steps: int = knob(0, at_least=0, help="steps over which the weight goes linearly from alpha_start to alpha")
+    init_scale: float = knob(1.0, above=0, help="standard deviation of the initial weights")
+    step_size: float = knob(0.3, above=0, help="learning rate η times n/K; the theory wants at most 1/(2·‖C‖²)")
+
+
+def conflicts(params: Params) -> Iterable[str]:
+    if params.width % 2:
+        yield f"width: {params.width} neurons can't be split into two equal halves; make it even"
+    if params.classes > params.samples:
+        yield f"classes: {params.classes} classes need as many samples, not {params.samples}"
+    if (params.classes - 1) * params.separation > 2:
+        yield (
+            f"separation: {params.classes} labels {params.separation:g} apart don't fit into [-1, 1]; "
+            f"make it at most {2 / (params.classes - 1):g}"
+        )
+    if params.positive == "other" and params.crops < 2:
+        yield "crops: a single crop has no other; make it at least 2"
+
+
+METRICS = {
+    "label_error": Metric("‖ỹ − y*‖/√n, of the refined labels from the truth"),
+    "given_label_error": Metric("‖y − y*‖/√n, of the given labels from the truth"),
+    "recovered_share": Metric("share of refined labels that are nearest to the true class"),
+    "wrong_recovered_share": Metric("the same, of the crops with a wrong label", may_be_absent=True),
+    "recovery_step": Metric("first step at which all refined labels are nearest to the true class", may_be_absent=True),
+    "train_loss": Metric("mean of ½(ỹ − f)² over the training crops"),
+    "train_error": Metric("‖f − y*‖/√n on the training crops"),
+    "train_accuracy": Metric("share of training crops on which f is nearest to the true class"),
+    "memorized_share": Metric("share of crops with a wrong label on which f is nearest to that", may_be_absent=True),
+    "test_error": Metric("‖f − y*‖/√n on unseen crops"),
+    "test_accuracy": Metric("share of unseen crops on which f is nearest to the true class"),
+    "weight_distance": Metric("Frobenius distance of W from its start"),
+    "smallest_eigenvalue": Metric("λ(C) of Assumption 2, with the mean over the initial neurons as expectation"),
+    "centre_distance": Metric("least distance between two samples"),
+    "true_label": Metric("y* of each training crop", per="crop"),
+    "given_label": Metric("y of each training crop", per="crop"),
+    "refined_label": Metric("ỹ of each training crop", per="crop"),
+    "output": Metric("f on each training crop", per="crop"),
+}
+
+
+@dataclass(frozen=True)
+class Data:
+    start: Tensor  # l k d: W at step 0
+    centres: Tensor  # l K d
+    x: Tensor  # l n d: crops, sample by sample
+    test_x: Tensor  # l n' d
+    fixed: Tensor | None  # l n d: positives that are the same at all steps
+    truth: Tensor  # l n: true class
+    test_truth: Tensor  # l n'
+    given: Tensor  # l n: class that is given
+    smallest_eigenvalue: Tensor  # l
+
+
+def init(lanes: Lanes[Params]) -> State:
+    never = torch.full((len(lanes),), torch.nan, dtype=torch.float64, device=lanes.device)
+    step = torch.zeros(len(lanes), dtype=torch.int64, device=lanes.device)
+    return {"w": _data(lanes).start.clone(), "step": step, "recovery_step": never}
+
+
+def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
+    data, w, recovery_step = _data(lanes), s["w"].clone(), s["recovery_step"]
+    given = _label(lanes, data.given)
+    rate = lanes.column("step_size", 1) / lanes.shape.crops
+    for first in range(start, stop, _DRAWN):
+        steps = range(first, min(stop, first + _DRAWN))
+        for step, others in zip(steps, _others(lanes, steps), strict=True):
+            z = torch.bmm(w, data.x.mT)  # l k n
+            hidden = _activated(lanes, z)
+            f = _outputs(hidden)
+            refined = _refined(lanes, data, given, w, f, others, step)
+            now = (_nearest(lanes, refined) == data.truth).all(dim=1) & recovery_step.isnan()
+            recovery_step = torch.where(now, step, recovery_step)
+            pull = rate * (refined - f)  # l n
+            w += _output_weights(lanes) * torch.bmm(_slope(lanes, z, hidden), pull[:, :, None] * data.x)
+    return {"w": w, "step": torch.full_like(s["step"], stop), "recovery_step": recovery_step}
+
+
+def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
+    data, w, step = _data(lanes), s["w"], int(s["step"][0])
+    f, test_f = _predicted(lanes, w, data.x), _predicted(lanes, w, data.test_x)
+    truth, given = _label(lanes, data.truth), _label(lanes, data.given)
+    refined = _refined(lanes, data, given, w, f, _others(lanes, range(step, step + 1))[0], step)
+    recovered, wrong = _nearest(lanes, refined) == data.truth, data.given != data.truth
+    return {
+        "label_error": _root_mean_square(refined - truth),
+        "given_label_error": _root_mean_square(given - truth),
+        "recovered_share": recovered.to(w.dtype).mean(dim=1),
+        "wrong_recovered_share": _share_of(recovered, wrong),
+        "recovery_step": torch.where(recovered.all(dim=1) & s["recovery_step"].isnan(), step, s["recovery_step"]),
+        "train_loss": (refined - f).square().mean(dim=1) / 2,
+        "train_error": _root_mean_square(f - truth),
+        "train_accuracy": (_nearest(lanes, f) == data.truth).to(w.dtype).mean(dim=1),
+        "memorized_share": _share_of(_nearest(lanes, f) == data.given, wrong),
+        "test_error": _root_mean_square(test_f - _label(lanes, data.test_truth)),
+        "test_accuracy": (_nearest(lanes, test_f) == data.test_truth).to(w.dtype).mean(dim=1),
+        "weight_distance": (w - data.start).norm(dim=(1, 2)),
+        "smallest_eigenvalue": data.smallest_eigenvalue,
+        "centre_distance": _least_distance(data.centres),
+        "true_label": truth,
+        "given_label": given,
+        "refined_label": refined,
+        "output": f,
+    }
+
+
+def _refined(
+    lanes: Lanes[Params], data: Data, given: Tensor, w: Tensor, f: Tensor, others: Tensor, step: int
+) -> Tensor:
+    """Labels ỹ of the training crops at this step, on which the network says f; (l, n)."""
+    positive, crops = lanes.shape.positive, lanes.shape.crops
+    if positive == "other":
+        said = f.gather(1, others)
+    elif positive == "fresh":
+        said = _predicted(lanes, w, _crops(lanes, data.centres, "positive", crops, step))
+    elif positive == "fixed":
+        assert data.fixed is not None
+        said = _predicted(lanes, w, data.fixed)
+    elif positive == "centre":
+        said = _predicted(lanes, w, data.centres).repeat_interleave(crops, dim=1)
+    else:
+        said = f
+    ramp = lanes["alpha_steps"].to(lanes.dtype)
+    done = torch.where(ramp > 0, step / ramp, 1).clamp(max=1)
+    weight = torch.lerp(lanes["alpha_start"], lanes["alpha"], done)[:, None]
+    return torch.lerp(given, said, weight)
+
+
+def _others(lanes: Lanes[Params], steps: range) -> Tensor:
+    """At each step, the place of another crop of the same sample for each crop; (steps, l, n)."""
+    p = lanes.shape
+    place = torch.arange(p.samples * p.crops, device=lanes.device)
+    if p.positive != "other":
+        return place.expand(len(steps), len(lanes), -1)
+    further = 1 + lanes.integers("other", p.crops - 1, len(place), steps=steps).transpose(0, 1)
+    return place - place % p.crops + (place + further) % p.crops
+
+
+def _predicted(lanes: Lanes[Params], w: Tensor, x: Tensor) -> Tensor:
+    """f on inputs (l, n, d); (l, n)."""
+    return _outputs(_activated(lanes, torch.bmm(w, x.mT)))
+
+
+def _activated(lanes: Lanes[Params], z: Tensor) -> Tensor:
+    if lanes.shape.activation == "softplus":
+        return functional.softplus(z)
+    return z.sigmoid() if lanes.shape.activation == "sigmoid" else z.tanh()
+
+
+def _slope(lanes: Lanes[Params], z: Tensor, hidden: Tensor) -> Tensor:
+    """Derivative of the activation at z, where it is `hidden`."""
+    if lanes.shape.activation == "softplus":
+        return z.sigmoid()
+    return hidden * (1 - hidden) if lanes.shape.activation == "sigmoid" else 1 - hidden.square()
+
+
+def _outputs(hidden: Tensor) -> Tensor:
+    positive, negative = hidden.chunk(2, dim=1)
+    return (positive.sum(dim=1) - negative.sum(dim=1)) / math.sqrt(hidden.shape[1])
+
+
+def _output_weights(lanes: Lanes[Params]) -> Tensor:
+    k = lanes.shape.width
+    return torch.where(torch.arange(k, device=lanes.device) < k // 2, 1.0, -1.0).to(lanes.dtype)[:, None] / math.sqrt(k)
+
+
+def _label(lanes: Lanes[Params], classes: Tensor) -> Tensor:
+    """Labels γ of classes (l, n)."""
+    return lanes.column("separation", 1) * (classes - (lanes.shape.classes - 1) / 2)
+
+
+def _nearest(lanes: Lanes[Params], label: Tensor) -> Tensor:
+    """The class whose label is nearest; (l, n)."""
+    place = label / lanes.column("separation", 1) + (lanes.shape.classes - 1) / 2
+    return place.round().clamp(0, lanes.shape.classes - 1)
+
+
+def _root_mean_square(values: Tensor) -> Tensor:
+    return values.square().mean(dim=1).sqrt()
+
+
+def _share_of(right: Tensor, among: Tensor) -> Tensor:
+    return (right & among).double().sum(dim=1) / among.double().sum(dim=1)
+
+
+def _least_distance(centres: Tensor) -> Tensor:
+    distance: Tensor = (centres[:, :, None] - centres[:, None]).norm(dim=3)
+    itself = torch.eye(centres.shape[1], dtype=torch.bool, device=centres.device)
+    return distance.masked_fill(itself, torch.inf).amin(dim=(1, 2))
+
+
+def _data(lanes: Lanes[Params]) -> Data:
+    made: Data = lanes.once("data", lambda: _made(lanes))
+    return made
+
+
+def _made(lanes: Lanes[Params]) -> Data:
+    p = lanes.shape
+    start = lanes.normal("w", p.width, p.dim) * lanes.column("init_scale")
+    centres = functional.normalize(lanes.normal("centres", p.samples, p.dim), dim=2)
+    z = torch.bmm(start, centres.mT)  # l k K
+    slopes = _slope(lanes, z, _activated(lanes, z))
+    covariance = torch.bmm(centres, centres.mT) * torch.bmm(slopes.mT, slopes) / p.width
+    classes = torch.arange(p.samples, device=lanes.device) % p.classes
+    truth = classes.repeat_interleave(p.crops).expand(len(lanes), -1)
+    # Crops are alike, so the first ones of each sample are those with a wrong label. 0.3 of 10 is 3 in any precision.
+    wrong = torch.arange(p.crops, device=lanes.device) < (lanes["corruption"] * p.crops + 1e-4).floor()[:, None]
+    shift = 1 + lanes.integers("wrong", p.classes - 1, p.samples * p.crops)
+    return Data(
+        start=start,
+        centres=centres,
+        x=_crops(lanes, centres, "train", p.crops),
+        test_x=_crops(lanes, centres, "test", p.test_crops),
+        fixed=_crops(lanes, centres, "positive", p.crops) if p.positive == "fixed" else None,
+        truth=truth,
+        test_truth=classes.repeat_interleave(p.test_crops).expand(len(lanes), -1),
+        given=torch.where(wrong.repeat(1, p.samples), (truth + shift) % p.classes, truth),
+        smallest_eigenvalue=torch.linalg.eigvalsh(covariance)[:, 0],
+    )
+
+
+def _crops(lanes: Lanes[Params], centres: Tensor, name: str, count: int, step: int = 0) -> Tensor:
+    """So many crops of each sample, sample by sample; (l, K · count, d)."""
+    d, samples, steps = lanes.shape.dim, lanes.shape.samples, range(step, step + 1)
+    centre = centres[:, :, None]  # l K 1 d
+    way = lanes.normal(name, samples, count, d, steps=steps)[:, 0]  # l K count d
+    tangent = functional.normalize(way - (way * centre).sum(dim=3, keepdim=True) * centre, dim=3)
+    share = lanes.uniform(f"{name}.radius", samples, count, 1, steps=steps)[:, 0] ** (1 / (d - 1))
+    # A chord of length r spans an angle of 2·arcsin(r/2).
+    angle = 2 * (lanes.column("radius", 3) * share / 2).asin()
+    return (angle.cos() * centre + angle.sin() * tangent).flatten(1, 2)
+
+
+task = Task(
+    name="self_labeling.corrupted",
+    version=1,
+    params=Params,
+    metrics=METRICS,
+    init=init,
+    advance=advance,
+    measure=measure,
+    conflicts=conflicts,
+    small={"samples": 3, "crops": 6, "test_crops": 2, "dim": 4, "width": 8},
+)
