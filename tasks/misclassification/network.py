@@ -2,9 +2,10 @@
 
 Cornacchia, Hazła, Nachum, Yehudayoff, Figures 3 and 4, and Theorem 1: a small step on a misclassified sample lowers the
 norm of every layer of a homogeneous network. Two layers, trained by SGD on one sample per step, fresh from N(0, I). At
-`noise_rate` 1 (pure label noise) labels are random; below it, the true label of an input is the sign of its first entry.
+`noise_rate` 1 (pure label noise) labels are random; below it, an input's true label is the sign of its first entry.
 
-Readings: weights start as U[-√3, √3] and biases at 0. Figures 3 and 4 have no biases, and biases in both layers;
+Readings: weights start as U[-√3, √3] and biases at 0. The hinge has β = 0, as in the theorems: only then does it let
+weights vanish, with β = 1 they level off far above. Figure 3 has no biases and Figure 4 has them in both layers;
 Theorem 1 has them in the first layer alone (`biases` "hidden": W acts on (x, 1)), where the norm that falls is
 √(first_norm² + bias_norm²). At the paper's rate 1/d² the effects take tens of millions of steps, at 1/d a million.
 """

@@ -35,7 +35,7 @@ class TwoLayers(Training):
     noise_rate: float = knob(1.0, between=(0, 1), help="chance p that a step's label is replaced by a random one")
     smoothing: float = knob(0.0, between=(0, 1), help="label smoothing: the same in expectation")
     learning_rate: float = knob(1 / 900, above=0, help="learning rate h")
-    hinge_offset: float = knob(1.0, at_least=0, help="offset β of the hinge loss")
+    hinge_offset: float = knob(0.0, at_least=0, help="offset β of the hinge loss")
     init_scale: float = knob(1.0, at_least=0, help="initial first layer is U[-√3, √3] times this")
     output_scale: float = knob(1.0, at_least=0, help="initial output weights are U[-√3, √3] times this")
     bias_scale: float = knob(0.0, at_least=0, help="initial biases are U[-√3, √3] times this")
