@@ -86,9 +86,12 @@ def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = F
     refuse_other_spec(spec, task, files)
     for moved in files.set_damaged_aside():
         say(f"{moved} is damaged: set aside, and its runs are run again")
-    for name, runs in adopt(spec, task, store).items():
+    launch = Launch(spec, task, files, retry)  # SpecError where shapes conflict, before anything is written
+    adopted = adopt(spec, task, store)
+    for name, runs in adopted.items():
         say(f"{runs:,} runs are the same as in {name}: taken over from there")
-    launch = Launch(spec, task, files, retry)
+    if adopted:
+        launch = Launch(spec, task, files, retry)
     files.revise_spec(spec.to_yaml())
     files.remove("stop")
     if launch.plan.missing:
