@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import pytest
+from matplotlib import pyplot as plt
+
+import analysis
+from analysis.figures import draw_curves
+from analysis.sweep import Sweep
+from sweeps.errors import MislabelError
+from sweeps.store import Store
+from tests.bowls import run
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    store = Store(str(tmp_path_factory.mktemp("store")))
+    parameters = {"x": {"values": [0, 1, 2]}, "surface": {"values": ["smooth", "rough"]}, "trouble": {"values": [0, 2]}}
+    run(store, parameters=parameters, resources={"pack": 24})
+    return analysis.load(store.address, "bowls")
+
+
+@pytest.mark.parametrize("metrics", [[], ["height"], ["loss", "height", "rest_step", "loss"]])
+@pytest.mark.parametrize("by", [[], ["x"], ["surface", "x"]])
+def test_a_figure_is_drawn_and_nothing_is_left_open(
+    sweep: Sweep, tmp_path: Path, metrics: list[str], by: list[str]
+) -> None:
+    path = tmp_path / "a.png"
+    draw_curves(sweep, path, metrics, by)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert plt.get_fignums() == []
+
+
+def test_a_sweep_that_varies_nothing_has_one_line(store: Store, tmp_path: Path) -> None:
+    run(store, parameters={})
+    draw_curves(analysis.load(store.address, "bowls"), tmp_path / "a.svg")
+    assert "<svg" in (tmp_path / "a.svg").read_text()
+
+
+def test_more_parameters_than_lines_can_show_are_refused(sweep: Sweep, tmp_path: Path) -> None:
+    with pytest.raises(MislabelError, match="lines can differ by two parameters, not by 3"):
+        draw_curves(sweep, tmp_path / "a.png", by=["x", "surface", "trouble"])
+
+
+@pytest.mark.parametrize("file", ["a.nonsense", "no/such/folder.png"])
+def test_a_file_that_can_not_be_written_is_named(sweep: Sweep, tmp_path: Path, file: str) -> None:
+    with pytest.raises(MislabelError, match="can't be written"):
+        draw_curves(sweep, tmp_path / file)
+    assert plt.get_fignums() == []

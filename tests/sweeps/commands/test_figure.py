@@ -1,0 +1,35 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.sweeps.commands.conftest import Mislabel, Said
+
+
+@pytest.mark.parametrize("file", ["a.png", "a.pdf", "a.svg"])
+def test_a_figure_is_drawn_into_the_file(mislabel: Mislabel, ran: Callable[..., Said], folder: Path, file: str) -> None:
+    ran()
+    said = mislabel("figure", "bowls", "-m", "loss", "-m", "height", "--by", "x", "-o", file)
+    assert said.code == 0
+    assert said.out == f"{file}\n"
+    assert (folder / file).stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("bowl",), "did you mean bowls?"),
+        (("bowls", "-m", "los"), "did you mean loss?"),
+        (("bowls", "--by", "surfce"), "did you mean surface?"),
+        (("bowls", "-o", "a.nonsense"), "a.nonsense: can't be written"),
+        (("bowls", "-o", "no/such/folder.png"), "no/such/folder.png: can't be written"),
+    ],
+)
+def test_what_can_not_be_drawn_is_named(
+    mislabel: Mislabel, ran: Callable[..., Said], arguments: tuple[str, ...], message: str
+) -> None:
+    ran()
+    said = mislabel("figure", *arguments)
+    assert said.code == 2
+    assert said.out == ""
+    assert message in said.err
