@@ -1,9 +1,15 @@
 """The papers' claims, one module per paper."""
 
 from analysis.claim import Claim
-from analysis.claims import label_noise_sgd, xor_clusters
+from analysis.claims import clean_priority, label_noise_sgd, misclassification, self_labeling, xor_clusters
 
-CLAIMS: tuple[Claim, ...] = (*label_noise_sgd.CLAIMS, *xor_clusters.CLAIMS)
+CLAIMS: tuple[Claim, ...] = (
+    *clean_priority.CLAIMS,
+    *label_noise_sgd.CLAIMS,
+    *misclassification.CLAIMS,
+    *self_labeling.CLAIMS,
+    *xor_clusters.CLAIMS,
+)
 
 
 def claims_of(experiment: str) -> list[Claim]:

@@ -1,6 +1,6 @@
 """Zhang et al.: On the Learning Dynamics of Two-layer Linear Networks with Label Noise SGD. Synthetic claims."""
 
-from analysis.claim import Claim, at_least, at_most
+from analysis.claim import Claim, at_least, at_most, near
 from analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
 from analysis.sweep import Sweep
 
@@ -38,6 +38,25 @@ def _earlier(sweep: Sweep, knob: str) -> Estimate:
     smaller = sorted(value for value in set(sweep.read("runs", [knob])[knob]) if value > 0)[-2]
     late = at_end(sweep, "full_escape_step", {**largest, knob: smaller})
     return mean_of(at_end(sweep, "full_escape_step", largest) / late)
+
+
+def _lemma_time(sweep: Sweep) -> Estimate:
+    """Steps until the mean squared norm is √η, over the 1/η² of the lemma: the largest mean of any η."""
+    runs = sweep.read("runs", ["step_size", "small_step", "lemma_small_step"])
+    shares = (runs["small_step"] / runs["lemma_small_step"]).groupby(runs["step_size"])
+    return max((mean_of(share) for _, share in shares), key=lambda estimate: estimate.mean)
+
+
+def _expected_time(sweep: Sweep) -> Estimate:
+    """The same steps over the theory's expectation of them."""
+    runs = sweep.read("runs", ["small_step", "theory_small_step"])
+    return mean_of(runs["small_step"] / runs["theory_small_step"])
+
+
+def _gentlest(sweep: Sweep) -> dict[str, float]:
+    """The smallest step and the largest target, where the lemmas' asymptotics are nearest."""
+    runs = sweep.read("runs", ["step_size", "target_norm"])
+    return {"step_size": float(runs["step_size"].min()), "target_norm": float(runs["target_norm"].max())}
 
 
 CLAIMS = (
@@ -89,5 +108,36 @@ CLAIMS = (
         "escape step with the larger η over that with the smaller",
         at_most(1.0),
         lambda sweep: _earlier(sweep, "step_size"),
+    ),
+    Claim(
+        "label-noise-sgd/lemma33",
+        "Lemma 3.3: the mean squared norm falls below √η within 1/η² steps",
+        "steps until then over 1/η², largest mean of any η",
+        at_most(1.0),
+        _lemma_time,
+    ),
+    Claim(
+        "label-noise-sgd/lemma33",
+        "Equations 5 and 6: the squared norm shrinks by 1 − 2η^1.5 a step in expectation",
+        "steps until √η over ln(1/η)/(2·η^1.5)",
+        near(1.0, 0.1),
+        _expected_time,
+        theory=lambda sweep: 1.0,
+    ),
+    Claim(
+        "label-noise-sgd/lemma34",
+        "Lemma 3.4: the neurons align with θ* while they are small",
+        "mean |cosine| of neurons with θ* at the end, smallest η, largest ‖θ*‖",
+        at_least(0.85),
+        lambda sweep: mean_of(at_end(sweep, "mean_alignment", _gentlest(sweep))),
+        theory=lambda sweep: 1.0,
+    ),
+    Claim(
+        "label-noise-sgd/lemma34",
+        "Lemma 3.5: the network then fits the interpolator",
+        "‖θ − θ*‖ at the lemma's time t₃, all settings",
+        at_most(0.01),
+        lambda sweep: mean_of(at_end(sweep, "converged_distance")),
+        theory=lambda sweep: 0.0,
     ),
 )
