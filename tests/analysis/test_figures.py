@@ -25,9 +25,10 @@ def test_a_figure_is_drawn_and_nothing_is_left_open(
     sweep: Sweep, tmp_path: Path, metrics: list[str], by: list[str]
 ) -> None:
     path = tmp_path / "a.png"
+    opened = plt.get_fignums()
     draw_curves(sweep, path, metrics, by)
     assert path.read_bytes().startswith(b"\x89PNG")
-    assert plt.get_fignums() == []
+    assert plt.get_fignums() == opened
 
 
 def test_a_sweep_that_varies_nothing_has_one_line(store: Store, tmp_path: Path) -> None:
@@ -43,6 +44,7 @@ def test_more_parameters_than_lines_can_show_are_refused(sweep: Sweep, tmp_path:
 
 @pytest.mark.parametrize("file", ["a.nonsense", "no/such/folder.png"])
 def test_a_file_that_can_not_be_written_is_named(sweep: Sweep, tmp_path: Path, file: str) -> None:
+    opened = plt.get_fignums()
     with pytest.raises(MislabelError, match="can't be written"):
         draw_curves(sweep, tmp_path / file)
-    assert plt.get_fignums() == []
+    assert plt.get_fignums() == opened

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sweeps.check import checked_spec
@@ -12,6 +12,7 @@ from tests import specs
 from tests.bowls import bowl_spec
 
 
+@settings(max_examples=60)
 @given(specs.grids)
 def test_a_stored_spec_reads_back_equal(values: dict[str, Any]) -> None:
     spec, _ = checked_spec(Document("a.yaml", values))
@@ -20,6 +21,7 @@ def test_a_stored_spec_reads_back_equal(values: dict[str, Any]) -> None:
     assert read.to_yaml() == spec.to_yaml()
 
 
+@settings(max_examples=60)
 @given(specs.grids)
 def test_a_stored_spec_is_a_spec_that_can_be_run(values: dict[str, Any]) -> None:
     """A researcher may copy it out of a store."""
@@ -28,6 +30,7 @@ def test_a_stored_spec_is_a_spec_that_can_be_run(values: dict[str, Any]) -> None
     assert again == spec
 
 
+@settings(max_examples=60)
 @given(specs.grids)
 def test_every_value_keeps_its_type_in_the_store(values: dict[str, Any]) -> None:
     spec, task = checked_spec(Document("a.yaml", values))
