@@ -12,7 +12,7 @@ from typing import Protocol
 
 from sweeps.errors import StoreError
 from sweeps.order import PackOrder
-from sweeps.outcome import ENDED, Outcome
+from sweeps.outcome import ENDED, Outcome, Status
 from sweeps.plan import Group, Plan, decide_sizes, orders, packed
 from sweeps.search import Proposal, Search, cells_from
 from sweeps.sizing import Sizing
@@ -181,7 +181,11 @@ class Feed:
         self._watch_budget()
         if self.stop_reason:
             return None
-        order = self._again.popleft() if self._again else self._source.next()
+        try:
+            order = self._again.popleft() if self._again else self._source.next()
+        except StoreError as error:  # a search keeps its proposals there
+            self.break_off(error)
+            return None
         if order is not None:
             self._running[order.id] = order
             self.progress.running += len(order)
@@ -222,8 +226,7 @@ class Feed:
         """The pack's worker died too often; its runs are recorded as lost, and run again by the next launch."""
         order = self._released(pack)
         if order is not None:
-            for outcome in record_failure(order, self.files, error, "lost"):
-                self._ended(outcome)
+            self._record_failure(order, error, "lost")
 
     def break_off(self, error: StoreError) -> None:
         """The store can't be written: going on would only lose work."""
@@ -244,11 +247,19 @@ class Feed:
             self._again.extend(order.halves())
             return
         self.errors[order.run_ids[0]] = error
-        for outcome in record_failure(order, self.files, error):
-            self._ended(outcome)
+        self._record_failure(order, error, "failed")
         failed = self.progress.statuses["failed"]
         if failed > self.plan.spec.budget.failures:
             self.stop(f"{failed} runs failed, more than budget.failures = {self.plan.spec.budget.failures}")
+
+    def _record_failure(self, order: PackOrder, error: str, status: Status) -> None:
+        try:
+            outcomes = record_failure(order, self.files, error, status)
+        except StoreError as broken:
+            self.break_off(broken)
+            return
+        for outcome in outcomes:
+            self._ended(outcome)
 
     def _ended(self, outcome: Outcome) -> None:
         self.progress.statuses[outcome.status] += 1

@@ -45,5 +45,6 @@ def _reports(order: PackOrder, feed: Feed, files: SweepFiles, device: torch.devi
 
 
 def reason(error: BaseException) -> str:
-    """The error in a line, then where it was raised."""
-    return f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error))}"
+    """The error in a line, then where it was raised; as text that can be stored whatever the error says."""
+    text = f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error))}"
+    return text.encode("utf-8", "replace").decode()
