@@ -1,4 +1,5 @@
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,6 +81,25 @@ def test_the_first_reason_to_stop_is_kept(store: Store) -> None:
     feed.stop("interrupted")
     assert feed.stop_reason == "the disk is full"
     assert str(feed.broken) == "the disk is full"
+
+
+def test_a_failure_that_can_not_be_written_down_breaks_the_sweep_off(store: Store) -> None:
+    launch = prepared(store, resources={"pack": 1})
+    first, second = next_order(launch.feed), next_order(launch.feed)
+    Path(launch.files.address, "runs").write_text("a file in place of the folder")
+    launch.feed.report(Report(first.id, error="it broke"))
+    launch.feed.lost(second.id, "its worker died")
+    assert "is not a folder" in str(launch.feed.broken)
+    assert launch.feed.next() is None
+    assert launch.feed.over
+
+
+def test_proposals_that_can_not_be_written_down_break_the_sweep_off(store: Store) -> None:
+    launch = prepared(store, method="tpe", budget={"cells": 3}, parameters={"x": {"min": 0, "max": 1}})
+    Path(launch.files.address, "proposals").write_text("a file in place of the folder")
+    assert launch.feed.next() is None
+    assert "is not a folder" in str(launch.feed.broken)
+    assert launch.feed.over
 
 
 def test_a_report_of_a_pack_that_is_no_longer_running_changes_no_run(store: Store) -> None:

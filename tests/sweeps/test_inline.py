@@ -2,13 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from sweeps.inline import reason, run_inline
 from sweeps.launch import Launch
 from sweeps.store import Store
-from tests.bowls import curves_of, run, runs_of
+from tests.bowls import CPU, curves_of, prepared, run, runs_of
 
 MIXED = {"x": {"values": [0, 1, 2, 3]}, "trouble": {"values": [0, 2]}, "width": {"values": [2, 3]}, "snapshots": 2}
 
@@ -183,8 +185,6 @@ def test_diverged_runs_are_recorded_and_not_run_again(store: Store) -> None:
 
 
 def test_lost_runs_are_recorded_and_run_again(store: Store) -> None:
-    from tests.bowls import prepared
-
     launch = prepared(store)
     order = launch.feed.next()
     assert order is not None
@@ -199,11 +199,6 @@ def test_lost_runs_are_recorded_and_run_again(store: Store) -> None:
 
 
 def test_a_store_that_can_no_longer_be_written_breaks_the_sweep_off(store: Store) -> None:
-    from pathlib import Path
-
-    from sweeps.inline import run_inline
-    from tests.bowls import CPU, prepared
-
     launch = prepared(store)
     Path(launch.files.address, "curves").write_text("a file in place of the folder")
     run_inline(launch.feed, launch.files, CPU, lambda: None)
@@ -234,3 +229,12 @@ def test_shapes_go_into_packs_of_their_own(store: Store) -> None:
     packs = launch.files.read("runs", ["pack_id", "width", "pack_lanes"]).to_pandas()
     assert packs.groupby("pack_id")["width"].nunique().tolist() == [1, 1, 1]
     assert (packs["pack_lanes"] == 3).all()
+
+
+def test_a_reason_is_one_line_then_the_place_and_can_always_be_stored() -> None:
+    try:
+        raise OSError("no file called \udcff")
+    except OSError as error:
+        text = reason(error)
+    assert text.splitlines()[:2] == ["OSError: no file called ?", "Traceback (most recent call last):"]
+    assert text.encode()
