@@ -59,6 +59,8 @@ class Claim:
     measure: Callable[[Sweep], Estimate]
     theory: Callable[[Sweep], float] | None = None
     """What the theory predicts for the quantity, where it predicts a number."""
+    at_any_size: bool = True
+    """False where the number belongs to the paper's sizes, so that a small version can't decide it."""
 
 
 @dataclass(frozen=True)

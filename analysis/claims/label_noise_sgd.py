@@ -33,7 +33,7 @@ def _phases_in_order(sweep: Sweep) -> Estimate:
 
 
 def _earlier(sweep: Sweep, knob: str) -> Estimate:
-    """Steps until all neurons have escaped with the larger value over that with the smaller, by seed, the other knob at its largest."""
+    """Steps until all neurons have escaped, larger value over smaller, by seed; the other knob at its largest."""
     largest = _noisy(sweep)
     smaller = sorted(value for value in set(sweep.read("runs", [knob])[knob]) if value > 0)[-2]
     late = at_end(sweep, "full_escape_step", {**largest, knob: smaller})

@@ -52,6 +52,7 @@ CLAIMS = (
         "test error at the end, p = 0.2",
         near(0.21, 0.04),
         lambda sweep: mean_of(at_end(sweep, "test_error", {"noise_rate": 0.2})),
+        at_any_size=False,
     ),
     Claim(
         "misclassification/fig1",
@@ -59,6 +60,7 @@ CLAIMS = (
         "typical number of active neurons at the end, p = 0.2",
         near(47, 7),
         lambda sweep: mean_of(at_end(sweep, "active_neurons", {"noise_rate": 0.2})),
+        at_any_size=False,
     ),
     Claim(
         "misclassification/fig1",
@@ -66,6 +68,7 @@ CLAIMS = (
         "test error at the end, p = 0",
         near(0.49, 0.04),
         lambda sweep: mean_of(at_end(sweep, "test_error", {"noise_rate": 0.0})),
+        at_any_size=False,
     ),
     Claim(
         "misclassification/fig1",
@@ -73,6 +76,7 @@ CLAIMS = (
         "typical number of active neurons at the end, p = 0",
         near(94, 14),
         lambda sweep: mean_of(at_end(sweep, "active_neurons", {"noise_rate": 0.0})),
+        at_any_size=False,
     ),
     Claim(
         "misclassification/fig1",

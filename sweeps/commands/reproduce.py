@@ -92,11 +92,12 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
     from sweeps.store import Store
 
     name = sweep_name(experiment, quick)
+    claims = [claim for claim in claims_of(experiment) if claim.at_any_size or not quick]
     if name not in Store(store).names():
-        return [Finding(claim) for claim in claims_of(experiment)]
+        return [Finding(claim) for claim in claims]
     sweep = analysis.load(store, name)
     found = []
-    for claim in claims_of(experiment):
+    for claim in claims:
         try:
             found.append(judged(claim, sweep))
         except (MislabelError, KeyError, ValueError) as error:
