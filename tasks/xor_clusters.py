@@ -26,6 +26,8 @@ from tasks.task import Metric, State, Task
 from tasks.training import Training
 
 CAPTURED = 0.5
+# The grid on which Figure 1's decision boundary is kept.
+GRID, REACH = 33, 1.5
 _C0 = 10.0
 # Test points are made and classified in parts: their preactivations are by far the largest tensors.
 _PART = 1000
@@ -85,6 +87,10 @@ METRICS = {
     "early_clean_test_accuracy": Metric(f"clean_test_accuracy {_AT_T}", may_be_absent=True),
     "first_correlation": Metric("cosine of each neuron with μ₁; output weights are + in the first half", per="neuron"),
     "second_correlation": Metric("cosine of each neuron with μ₂", per="neuron"),
+    "plane_output": Metric(
+        f"output at u·μ₁ + v·μ₂ for u and v each at {GRID} places from -{REACH} to {REACH}, v fastest (Figure 1)",
+        per="grid point",
+    ),
 }
 
 
@@ -168,6 +174,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "mean_feature_change": change.nanmean(dim=1),
         "first_correlation": correlations[:, :, 0],
         "second_correlation": correlations[:, :, 1],
+        "plane_output": _plane_output(data, c),
         **{name: value for name, value in s.items() if name != "c"},
     }
 
@@ -181,6 +188,12 @@ def _preactivations(c: Tensor, points: Points, out: Tensor | None = None) -> Ten
 def _outputs(hidden: Tensor) -> Tensor:
     positive, negative = hidden.chunk(2, dim=1)
     return (positive.sum(dim=1) - negative.sum(dim=1)) / math.sqrt(hidden.shape[1])
+
+
+def _plane_output(data: Data, c: Tensor) -> Tensor:
+    """The network in the plane of the means, whose sign draws the decision boundary; (l, GRID²)."""
+    place = torch.linspace(-REACH, REACH, GRID, dtype=c.dtype, device=c.device)
+    return _outputs((_preactivations(c, data.means) @ torch.cartesian_prod(place, place).mT).relu_())
 
 
 def _early_step(lanes: Lanes[Params]) -> Tensor:

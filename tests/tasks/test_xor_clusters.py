@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tasks.lanes import Lanes
 from tasks.pack import Frame, Pack
-from tasks.xor_clusters import CAPTURED, Params, _data, _inputs, _made, conflicts, task
+from tasks.xor_clusters import CAPTURED, GRID, REACH, Params, _data, _inputs, _made, conflicts, task
 
 LOW = Params(samples=24, dim=6, width=10, test_samples=20, steps=30, step_size=0.3, precision="float64", frames=8)
 HIGH = Params(samples=16, dim=60, width=20, test_samples=20, steps=500, step_size=2.0, precision="float64", frames=8)
@@ -81,6 +81,13 @@ class Plain:
             "clean_test_accuracy": (self.test_clean * test > 0).double().mean().item(),
         }
 
+    def plane(self) -> np.ndarray:
+        places = np.linspace(-REACH, REACH, GRID)
+        points = torch.zeros(GRID**2, self.params.dim, dtype=torch.float64)
+        points[:, :2] = torch.tensor([(u, v) for u in places for v in places])
+        outputs: np.ndarray = (torch.relu(points @ self.w.T) @ self.a).detach().numpy()
+        return outputs
+
     def metrics(self) -> dict[str, Any]:
         p, margins = self.params, self.given * self.outputs(self.w, self.x)
         cosines = self.w[:, :2] / self.w.norm(dim=1, keepdim=True)
@@ -103,6 +110,7 @@ class Plain:
             "mean_feature_change": change.mean().item(),
             "first_correlation": cosines[:, 0].numpy(),
             "second_correlation": cosines[:, 1].numpy(),
+            "plane_output": self.plane(),
             **self.events,
         }
 
@@ -140,7 +148,7 @@ def test_a_run_is_trained_and_measured_as_the_plain_reference(params: Params) ->
                 np.testing.assert_allclose(
                     measured[name][lane], expected[name], rtol=1e-8, atol=1e-10, err_msg=f"{name} at step {step}"
                 )
-        assert expected.keys() - {"first_correlation", "second_correlation"} == measured.keys()
+        assert expected.keys() - {"first_correlation", "second_correlation", "plane_output"} == measured.keys()
     assert np.isfinite(frames[-1].metrics["early_clean_accuracy"]).all()
 
 
@@ -155,7 +163,7 @@ def test_neurons_are_measured_one_by_one_at_snapshots() -> None:
     plain = Plain(LOW, 1)
     for step in range(LOW.steps):
         plain.train(step)
-    for name in ("first_correlation", "second_correlation"):
+    for name in ("first_correlation", "second_correlation", "plane_output"):
         np.testing.assert_allclose(last.arrays[name][0], plain.metrics()[name], rtol=1e-8)
 
 
