@@ -1,6 +1,7 @@
 """Sweeps on a real Ray on this machine: same numbers as inline, and packs that survive their workers."""
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -107,7 +108,9 @@ def test_a_pack_whose_worker_is_killed_is_taken_up_by_another(local_ray: None, t
 def _a_worker() -> int:
     """The process of an actor that this test's own Ray started: Ray names it after what it runs."""
     listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return next(int(line.split()[0]) for line in listed.splitlines() if "ray::_PackTrainable" in line)
+    return next(
+        int(line.split()[0]) for line in listed.splitlines() if re.search(r"ray::(_Pack|Resource)Trainable", line)
+    )
 
 
 def test_a_search_on_ray_asks_and_tells_until_its_budget_of_cells_is_used(local_ray: None, tmp_path: Path) -> None:

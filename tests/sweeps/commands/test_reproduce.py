@@ -1,41 +1,43 @@
-from sweeps.bundled import experiments
-from sweeps.store import Store
-from tests.sweeps.commands.conftest import Mislabel
+"""`mislabel reproduce`, on real experiments made small."""
 
-SMALL = (
-    "--quick", "--inline", "--no-mlflow", "--set", "seeds=2", "--set", "parameters.dim={values: [20, 40]}",
-    "--set", "parameters.samples=80", "--set", "parameters.width=20", "--set", "parameters.test_samples=40",
-)  # fmt: skip
+import json
+from pathlib import Path
 
+import pytest
+from click.testing import CliRunner, Result
 
-def test_without_a_name_all_experiments_are_listed_and_nothing_is_run(mislabel: Mislabel) -> None:
-    said = mislabel("reproduce")
-    assert said.code == 0
-    assert [line.split()[0] for line in said.out.splitlines()[1:]] == experiments()
-    assert Store("results").names() == []
+from sweeps.commands.main import cli
 
 
-def test_an_experiment_is_run_and_its_claims_are_judged(mislabel: Mislabel) -> None:
-    said = mislabel("reproduce", "xor-clusters/theorem1", *SMALL)
-    assert said.code in (0, 1)
-    assert "[1/1] xor-clusters/theorem1" in said.err
-    assert said.out.startswith("xor-clusters/theorem1\n  ")
-    assert Store("results").names() == ["xor-clusters.theorem1-quick"]
-    findings = mislabel("reproduce", "xor-clusters/theorem1", "--quick", "--check", "--json").json
-    assert findings
-    assert {finding["verdict"] for finding in findings} <= {"confirmed", "not confirmed", "undecided"}
-    unconfirmed = any(finding["verdict"] == "not confirmed" for finding in findings)
-    assert said.code == (1 if unconfirmed else 0)
+def _reproduce(*words: str) -> Result:
+    result = CliRunner().invoke(cli, ["reproduce", *words], standalone_mode=False)
+    assert result.exception is None, result.output
+    return result
 
 
-def test_a_claim_of_an_experiment_that_was_not_run_is_not_judged(mislabel: Mislabel) -> None:
-    said = mislabel("reproduce", "xor-clusters/theorem1", "--check", "--json")
-    assert said.code == 0
-    assert {finding["verdict"] for finding in said.json} == {"not run"}
+def test_without_names_all_experiments_are_listed_with_the_state_of_their_claims(tmp_path: Path) -> None:
+    listed = _reproduce("--store", str(tmp_path)).stdout
+    assert "misclassification/fig1" in listed
+    assert "not run" in listed
 
 
-def test_an_experiment_that_is_not_bundled_is_named_with_the_nearest(mislabel: Mislabel) -> None:
-    said = mislabel("reproduce", "xor-clusters/theorem2")
-    assert said.code == 2
-    assert said.out == ""
-    assert "did you mean xor-clusters/theorem1?" in said.err
+@pytest.mark.claims
+def test_an_experiment_is_run_once_and_its_claims_are_judged_again_without_running(tmp_path: Path) -> None:
+    words = ["label-noise-sgd/lemma34", "--quick", "--store", str(tmp_path), "--inline", "--no-mlflow", "--json"]
+    first = _reproduce(*words)
+    findings = json.loads(first.stdout)
+    assert [finding["verdict"] for finding in findings] == ["confirmed", "confirmed"]
+    assert all(finding["low"] <= finding["mean"] <= finding["high"] for finding in findings)
+    parts = sorted(tmp_path.rglob("runs/*.parquet"))
+    again = _reproduce(*words, "--check")
+    assert json.loads(again.stdout) == findings
+    assert sorted(tmp_path.rglob("runs/*.parquet")) == parts
+    assert "nothing to run" in _reproduce(*words).stderr
+
+
+@pytest.mark.claims
+def test_a_claim_that_is_not_confirmed_sets_the_exit_code_and_is_shown_as_such(tmp_path: Path) -> None:
+    result = _reproduce("misclassification/fig2", "--quick", "--store", str(tmp_path), "--inline", "--no-mlflow")
+    assert result.return_value == 1
+    assert "NOT CONFIRMED Figure 2: it levels off near d·h (cross entropy)" in result.stdout
+    assert "CONFIRMED     Figure 2: it levels off near d·h (hinge)" in result.stdout
