@@ -1,0 +1,60 @@
+"""What packing gains: run-steps of each task at its paper's size, packed against one lane at a time, on one thread."""
+
+import time
+from collections.abc import Iterator
+
+import torch
+
+from tasks.lanes import Lanes
+from tasks.pack import Pack
+from tasks.registry import find_task
+from tests.benchmarks.figure import Figure
+
+# One sample or one number per step: a single lane is bound by the cost of calling operations, which a pack shares.
+SMALL_STEPS = (
+    "label_noise_sgd.linear",
+    "label_noise_sgd.oscillation",
+    "label_noise_sgd.alignment",
+    "misclassification.neuron",
+    "misclassification.network",
+    "misclassification.hypercube",
+    "misclassification.basis",
+)
+# Whole batches per step: a single lane keeps a core busy with matrix products already.
+LARGE_STEPS = ("xor_clusters", "self_labeling.corrupted")
+_LANES = (16, 64, 256)
+_SECONDS = 0.5
+
+
+def packed_against_alone() -> Iterator[Figure]:
+    """Seconds per run-step of the best pack size, against those of packs of one."""
+    torch.set_num_threads(1)
+    for name in (*SMALL_STEPS, *LARGE_STEPS):
+        alone = _run_step_seconds(name, 1)
+        packed = min(_run_step_seconds(name, lanes) for lanes in _LANES)
+        yield Figure(f"{name}, alone", 1e6 * alone, "µs per run-step")
+        yield Figure(f"{name}, packed", 1e6 * packed, "µs per run-step")
+        bound = 20 if name in SMALL_STEPS else None
+        yield Figure(f"{name}, faster when packed by", alone / packed, "×", bound, "at least")
+
+
+def _run_step_seconds(name: str, lanes: int) -> float:
+    """The fastest of a few stretches, measuring left out."""
+    task = find_task(name)
+    settings = task.params()
+    pack = Pack(task, Lanes([settings] * lanes, range(lanes)))
+    steps = task.block
+    fastest = float("inf")
+    began = time.perf_counter()
+    with torch.no_grad():
+        while time.perf_counter() - began < _SECONDS:
+            stretch = time.perf_counter()
+            task.advance(pack.lanes, pack.state, 0, steps)
+            seconds = time.perf_counter() - stretch
+            fastest = min(fastest, seconds / (steps * lanes))
+            if seconds < 0.05:
+                steps *= 2
+    return fastest
+
+
+MEASURES = (packed_against_alone,)
