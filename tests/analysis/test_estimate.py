@@ -4,8 +4,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.estimate import Estimate, mean_of, share_of
+import analysis
+from analysis.estimate import Estimate, at_end, at_step, best, mean_of, share_of
+from analysis.sweep import Sweep
 from sweeps.errors import MislabelError
+from sweeps.store import Store
+from tests.bowls import run
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    store = Store(str(tmp_path_factory.mktemp("store")))
+    run(store, parameters={"x": {"values": [0, 1]}}, seeds=4, resources={"pack": 8})
+    return analysis.load(store.address, "bowls")
 
 
 def test_a_mean_has_students_interval() -> None:
@@ -40,3 +51,22 @@ def test_estimates_show_mean_interval_and_number() -> None:
     assert str(Estimate(1.0, 0.5, 1.5, 7)) == "1 ± 0.5 (n = 7)"
     assert str(Estimate(1.0, 0.5, 1.0, 7)) == "1, 0.5 to 1 (n = 7)"
     assert str(Estimate(1.0, 1.0, 1.0, 7)) == "1 (n = 7)"
+
+
+def test_values_at_the_end_are_by_seed(sweep: Sweep) -> None:
+    runs = sweep.runs
+    assert at_end(sweep, "loss", {"x": 1}).to_dict() == runs[runs["x"] == 1].set_index("seed")["loss"].to_dict()
+    assert at_end(sweep, "loss").to_dict() == pytest.approx(runs.groupby("seed")["loss"].mean().to_dict())
+
+
+def test_values_at_a_step_are_those_of_the_last_frame_before_it(sweep: Sweep) -> None:
+    curves = sweep.curves
+    for step, frame in ((0, 0), (1, 1), (7, 1), (8, 8), (100, 8)):
+        expected = curves[curves["step"] == frame].groupby("seed")["loss"].mean().to_dict()
+        assert at_step(sweep, "loss", step).to_dict() == pytest.approx(expected)
+
+
+def test_the_best_value_is_over_all_steps(sweep: Sweep) -> None:
+    grouped = sweep.read("curves", ["seed", "loss"], {"x": 0}).groupby("seed")["loss"]
+    assert best(sweep, "loss", "minimize", {"x": 0}).to_dict() == grouped.min().to_dict()
+    assert best(sweep, "loss", "maximize", {"x": 0}).to_dict() == grouped.max().to_dict()

@@ -35,3 +35,9 @@ def test_experiments_are_chosen_by_name_by_paper_or_all() -> None:
     ]
     with pytest.raises(MislabelError, match="did you mean xor-clusters/fig2"):
         chosen_experiments(["xor-cluster/fig2"])
+
+
+@pytest.mark.parametrize("name", ["nothing/like/it", "../../etc/passwd", ""])
+def test_an_experiment_that_is_not_bundled_is_refused(name: str) -> None:
+    with pytest.raises(MislabelError, match="is not a bundled experiment; `mislabel reproduce` lists them"):
+        spec_path(name)
