@@ -264,7 +264,7 @@ def test_a_grid_without_end_is_refused_without_walking_through_it() -> None:
         "line 3, parameters: make a grid of 1,000,000,000 cells, more than 100,000,000; "
         "give fewer values, or draw some with method random"
     )
-    assert time.perf_counter() - began < 2
+    assert time.perf_counter() - began < 10
 
 
 def test_many_values_are_checked_in_no_time() -> None:
@@ -272,7 +272,7 @@ def test_many_values_are_checked_in_no_time() -> None:
     began = time.perf_counter()
     spec, _ = checked_spec(Document("a.yaml", {"name": "a", "task": "bowl", "parameters": {"x": {"values": values}}}))
     assert spec.axes()["x"].values == values
-    assert time.perf_counter() - began < 20
+    assert time.perf_counter() - began < 30
 
 
 def test_assignments_are_checked_too_and_named_as_the_place(tmp_path: Path) -> None:
