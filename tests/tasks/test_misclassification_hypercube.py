@@ -71,7 +71,7 @@ class Plain:
         gradients = torch.autograd.grad(self.loss(self.x[i], y, self.params.smoothing / 2), leaves)
         for leaf, gradient in zip(leaves, gradients, strict=True):
             leaf.data -= self.params.learning_rate * gradient
-        if (step + 1) % 256 == 0 and np.isnan(self.events["interpolation_step"]):
+        if (step + 1) % 16 == 0 and np.isnan(self.events["interpolation_step"]):
             metrics = self.metrics()
             if metrics["train_error"] == 0:
                 self.events["interpolation_step"] = step + 1
