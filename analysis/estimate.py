@@ -74,4 +74,5 @@ def best(sweep: Sweep, metric: str, goal: str, where: Where | None = None) -> pd
 
 
 def _by_seed(table: pd.DataFrame, metric: str) -> pd.Series:
-    return table.groupby("seed")[metric].mean()
+    # A seed of which one cell has no value has none: leaving that cell out would bias the mean.
+    return table.groupby("seed")[metric].agg(lambda values: values.mean(skipna=False))

@@ -36,16 +36,17 @@ def draw_curves(
     down = math.ceil(len(chosen) / across)
     size = (1.6 + 3.6 * across, 0.7 + 2.9 * down)
     figure, axes = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
-    for axis in axes.flat[len(chosen) :]:
-        axis.set_visible(False)
-    for axis, metric in zip(axes.flat, chosen, strict=False):
-        _draw_lines(axis, sweep, metric, grouping, where)
-    handles, labels = axes.flat[0].get_legend_handles_labels()
-    if len(labels) > 1:
-        figure.legend(handles, labels, title=", ".join(grouping), loc="outside right center", frameon=False, fontsize=8)
-    seeds = sweep.spec.seeds.count
-    figure.suptitle(f"{sweep.name}: {sweep.spec.task}, {seeds} seeds, mean and 95 % interval", fontsize=10)
     try:
+        for axis in axes.flat[len(chosen) :]:
+            axis.set_visible(False)
+        for axis, metric in zip(axes.flat, chosen, strict=False):
+            _draw_lines(axis, sweep, metric, grouping, where)
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        if len(labels) > 1:
+            title = ", ".join(grouping)
+            figure.legend(handles, labels, title=title, loc="outside right center", frameon=False, fontsize=8)
+        seeds = sweep.spec.seeds.count
+        figure.suptitle(f"{sweep.name}: {sweep.spec.task}, {seeds} seeds, mean and 95 % interval", fontsize=10)
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
         raise MislabelError(f"{path}: can't be written: {error}") from None

@@ -9,6 +9,7 @@ from sweeps.errors import Problem, SpecError, nearest
 from sweeps.expression import Expression, ExpressionError, parse_expression
 from sweeps.section import S, read_section, whole
 from sweeps.spec import LONGEST_NAME, MOST_OBJECTIVES, NAME, Axis, Objective, Section, Seeds, Spec
+from sweeps.store import TAKEN
 from tasks.parameters import Parameter, Value
 from tasks.registry import find_task, task_names
 from tasks.task import Task
@@ -112,7 +113,7 @@ class _Check:
         name = self.values.get("name")
         if name is None:
             self._say(("name",), "is missing; give the sweep a name, such as noise-by-width")
-        elif not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+        elif not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > LONGEST_NAME or name in TAKEN:
             self._say(
                 ("name",),
                 f"{name!r} is not a name; use at most {LONGEST_NAME} letters, digits, - and _, with single dots inside",

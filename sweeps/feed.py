@@ -6,20 +6,23 @@ The inline runner and the Ray Tune searcher both only pass on what this says.
 import math
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sweeps.errors import StoreError
 from sweeps.order import PackOrder
 from sweeps.outcome import ENDED, Outcome, Status
 from sweeps.plan import Group, Plan, decide_sizes, orders, packed
-from sweeps.search import Proposal, Search, cells_from
 from sweeps.sizing import Sizing
+from sweeps.space import Cells, Space
 from sweeps.spec import Spec
 from sweeps.store import SweepFiles
 from sweeps.worker import Report, record_failure
 from tasks.parameters import Value
+
+if TYPE_CHECKING:
+    from sweeps.search import Proposal, Search
 
 
 class Means:
@@ -89,7 +92,7 @@ class Listed:
 class Asked:
     """Packs of cells that a search proposes as results come in."""
 
-    def __init__(self, plan: Plan, search: Search, sizing: Sizing) -> None:
+    def __init__(self, plan: Plan, search: "Search", sizing: Sizing) -> None:
         self.plan = plan
         self.search = search
         self.sizing = sizing
@@ -112,10 +115,10 @@ class Asked:
         seeds = self.plan.spec.seeds.count
         return max(1, min(self._at_once, max(sizes) // seeds if sizes else 1))
 
-    def _pack(self, proposals: list[Proposal]) -> None:
+    def _pack(self, proposals: "Sequence[Proposal]") -> None:
         if not proposals:
             return
-        cells = cells_from(proposals, self.search.space)
+        cells = _cells_from(proposals, self.search.space)
         shapes = [name for name in self.plan.task.names("shape") if name in cells.columns]
         for i in range(len(cells)):
             shape = tuple(cells.columns[name][i] for name in shapes)
@@ -124,6 +127,13 @@ class Asked:
                 self.plan.groups[shape] = group
         decide_sizes(self.plan, self.sizing)
         self._ready.extend(packed(self.plan, [cells]))
+
+
+def _cells_from(proposals: "Sequence[Proposal]", space: Space) -> Cells:
+    """Proposals as columns, ready to be packed."""
+    columns = {name: [proposal.values[name] for proposal in proposals] for name in space.axes}
+    common = {name: value for name, value in space.base.items() if name not in columns}
+    return Cells([proposal.cell for proposal in proposals], common, columns)
 
 
 @dataclass

@@ -13,7 +13,6 @@ from sweeps.feed import Asked, Feed, Listed, Means, Source
 from sweeps.heartbeat import Heartbeat, note_complete, refuse_if_running
 from sweeps.plan import Plan, decide_sizes, make_plan
 from sweeps.provenance import provenance
-from sweeps.search import Search
 from sweeps.sizing import Sizing
 from sweeps.space import Space
 from sweeps.spec import Spec, spec_from_stored
@@ -130,6 +129,8 @@ def _sizing(task: Task[Any], files: SweepFiles, machine: Machine) -> Sizing:
 def _source(plan: Plan, files: SweepFiles, sizing: Sizing, means: Means) -> Source:
     if plan.spec.method.name != "tpe":
         return Listed(plan)
+    from sweeps.search import Search  # imports Optuna, which a grid can do without
+
     search = Search(Space(plan.spec, plan.task), files)
     search.restore(means.complete())
     return Asked(plan, search, sizing)

@@ -16,7 +16,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import TrialState
 
 from sweeps.identity import cell_id
-from sweeps.space import Cells, Space
+from sweeps.space import Space
 from sweeps.store import SweepFiles
 from tasks.parameters import Value
 
@@ -172,10 +172,3 @@ class Search:
 
     def _cell_id(self, cell: dict[str, Value]) -> str:
         return cell_id(self.space.task.name, self.space.task.version, cell)
-
-
-def cells_from(proposals: Sequence[Proposal], space: Space) -> Cells:
-    """Proposals as columns, ready to be packed."""
-    columns = {name: [proposal.values[name] for proposal in proposals] for name in space.axes}
-    common = {name: value for name, value in space.base.items() if name not in columns}
-    return Cells([proposal.cell for proposal in proposals], common, columns)

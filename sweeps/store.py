@@ -28,6 +28,8 @@ from sweeps.filesystem import as_store_errors, get, is_file, listed, put
 from sweeps.identity import pack_id
 
 SCHEMA = 1
+TAKEN = ("store.json", "mlflow.db", "mlartifacts")
+"""Names in a store's folder that no sweep can have."""
 TABLES = ("curves", "arrays", "runs")
 """In the order of writing: a row in `runs` says that the other two are complete."""
 _WITHOUT_RESULT = ("failed", "lost")

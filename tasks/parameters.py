@@ -9,15 +9,18 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, TypeVar, cast, get_type_hints
 
 Value = bool | int | float | str
 T = TypeVar("T", bool, int, float, str)
 
 # Columns of the store that every task shares, which no parameter or metric may be called.
-RESERVED = frozenset(
-    {"run_id", "cell_id", "seed", "sweep", "task", "task_version", "status", "step", "metric", "values"}
-) | {"attempt", "error", "host", "device", "pack_id", "pack_lanes", "started_at", "finished_at", "train_seconds"}
+RESERVED = (
+    frozenset({"run_id", "cell_id", "seed", "sweep", "task", "task_version", "status", "step", "metric", "values"})
+    | {"attempt", "error", "host", "device", "pack_id", "pack_lanes", "started_at", "finished_at", "train_seconds"}
+    | {*("mean", "std", "n", "low", "high", "runs", "diverged")}
+)
 
 _KEY = "mislabel.parameter"
 _TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
@@ -113,6 +116,11 @@ def _field(default: T, choices: Sequence[Value] | None = None, **declared: Any) 
 
 def parameters_of(params: type) -> dict[str, Parameter]:
     """The declared parameters of a task's `Params` class, in order of declaration."""
+    return _declared(params)
+
+
+@cache
+def _declared(params: Any) -> dict[str, Parameter]:
     hints = get_type_hints(params)
     declared = {}
     for field in dataclasses.fields(params):
