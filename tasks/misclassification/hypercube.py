@@ -27,7 +27,7 @@ from tasks.misclassification.two_layers import Sgd, Sight, TwoLayers, initial_la
 from tasks.parameters import knob, shape
 from tasks.task import Metric, State, Task
 
-# Whether a run interpolates is mostly settled by the first few training points.
+# That a run does not interpolate is mostly seen on the first few training points.
 _FEW = 32
 
 
@@ -122,14 +122,16 @@ def _note_interpolation(data: Data, s: dict[str, Tensor], step: int) -> None:
     def seen(lanes: Tensor, x: Tensor) -> Sight:
         return look({name: s[name][lanes] for name in ("w", "a", "c")}, x[lanes])
 
-    left = s["interpolation_step"].isnan().nonzero()[:, 0]
-    for x, y in zip(torch.split(data.x, _FEW, dim=1), torch.split(data.y, _FEW, dim=1), strict=True):
-        if not len(left):
-            return
-        left = left[seen(left, x).error(y[left]) == 0]
-    s["interpolation_step"][left] = step
-    s["interpolation_test_error"][left] = seen(left, data.test_x).error(data.test_y[left]).double()
-    s["interpolation_active_neurons"][left] = seen(left, data.x).firing.sum(dim=1).double()
+    left = s["interpolation_step"].isnan()
+    if left.any():
+        left &= look(s, data.x[:, :_FEW]).error(data.y[:, :_FEW]) == 0
+    lanes = left.nonzero()[:, 0]
+    if len(lanes):
+        lanes = lanes[seen(lanes, data.x).error(data.y[lanes]) == 0]
+    if len(lanes):
+        s["interpolation_step"][lanes] = step
+        s["interpolation_test_error"][lanes] = seen(lanes, data.test_x).error(data.test_y[lanes]).double()
+        s["interpolation_active_neurons"][lanes] = seen(lanes, data.x).firing.sum(dim=1).double()
 
 
 def _data(lanes: Lanes[Params]) -> Data:
