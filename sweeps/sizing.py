@@ -165,7 +165,8 @@ def _step_seconds(pack: Pack[Any], steps: int) -> float:
     while True:
         seconds = _timed(pack, stretch)
         if seconds > _ENOUGH_SECONDS or stretch == steps:
-            return seconds / stretch
+            # The machine may be busy with other things: the fastest of three is nearest to the truth.
+            return min(seconds, _timed(pack, stretch), _timed(pack, stretch)) / stretch
         stretch = min(4 * stretch, steps)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 _GOLDEN = 0x9E3779B97F4A7C15
 _ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 # Work is done in slices of this many numbers, so that 64-bit intermediates stay in cache and don't double memory use.
-_SLICE = 1 << 18
+_SLICE = 1 << 16
 
 
 def keys(seeds: Sequence[int], name: str, device: torch.device) -> Tensor:

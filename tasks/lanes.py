@@ -41,7 +41,7 @@ class Lanes(Generic[P]):
         """The knob's value per lane; (l,)."""
         if knob not in self._knobs:
             values = [getattr(params, knob) for params in self.params]
-            whole = isinstance(values[0], int)
+            whole = parameters_of(type(self.params[0]))[knob].type is not float
             self._knobs[knob] = torch.tensor(values, dtype=torch.int64 if whole else self.dtype, device=self.device)
         return self._knobs[knob]
 

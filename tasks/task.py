@@ -16,6 +16,7 @@ from tasks.parameters import Parameter, Value, parameters_of
 State = Mapping[str, Tensor]
 """Tensors with the lane axis first. What draws alone determine belongs in `lanes.once` instead."""
 
+
 @dataclass(frozen=True)
 class Metric:
     """One thing measured.
