@@ -24,7 +24,7 @@ parameters:
   samples: 100
   dim: 20
   width: 30
-  steps: 25000
+  steps: 80000
   frames: 20
   snapshots: 2
   sigma: {values: [0.0, 0.5, 1.0]}
