@@ -25,6 +25,12 @@ def _kept(sweep: Sweep, metric: str, where: dict[str, str]) -> Estimate:
     return mean_of(at_end(sweep, metric, where) / at_step(sweep, metric, 0, where))
 
 
+def _largest_layer(sweep: Sweep) -> Estimate:
+    """What is left of the layer that keeps most of its norm, by seed, the mean over both losses."""
+    left = [at_end(sweep, name) / at_step(sweep, name, 0) for name in ("first_norm", "output_norm")]
+    return mean_of(left[0].combine(left[1], max))
+
+
 def _silent(sweep: Sweep) -> Estimate:
     """Neurons that fire on an input, over all neurons, the mean over both losses."""
     return mean_of(at_end(sweep, "active_share"))
@@ -129,6 +135,13 @@ CLAIMS = (
         "norm of the first layer at the end over the start",
         at_most(0.15),
         lambda sweep: _kept(sweep, "first_norm", _LOGISTIC),
+    ),
+    Claim(
+        "misclassification/fig3",
+        "Theorem 1: learning noise lowers the norm of every layer of a homogeneous network",
+        "norm at the end over the start, of the layer that keeps most",
+        at_most(0.5),
+        _largest_layer,
     ),
     Claim(
         "misclassification/fig4",

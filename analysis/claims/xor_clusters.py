@@ -1,5 +1,7 @@
 """Frei, Chatterji, Bartlett: Random Feature Amplification. Claims on XOR clusters."""
 
+import numpy as np
+
 from analysis.claim import Claim, at_least, near
 from analysis.estimate import Estimate, at_end, at_step, best, mean_of, share_of
 from analysis.sweep import Sweep
@@ -29,7 +31,26 @@ def _feature_changes(sweep: Sweep) -> Estimate:
     return mean_of(small - large)
 
 
+def _boundary(sweep: Sweep) -> Estimate:
+    """Share of the plane of the means on which the network has the sign of |u| − |v| at the last step, by seed."""
+    arrays = sweep.read("arrays", ["seed", "step", "values"], {"metric": "plane_output"})
+    outputs = arrays[arrays["step"] == arrays["step"].max()].set_index("seed")["values"]
+    side = round(len(outputs.iloc[0]) ** 0.5)
+    place = np.abs(np.linspace(-1, 1, side))
+    simple = np.sign(place[:, None] - place).ravel()
+    off_edge = simple != 0
+    return mean_of([float((np.sign(values) == simple)[off_edge].mean()) for values in outputs])
+
+
 CLAIMS = (
+    Claim(
+        "xor-clusters/fig1",
+        "Figure 1: at T the network acts as the simple classifier sgn(|⟨μ₁, x⟩| − |⟨μ₂, x⟩|)",
+        "share of the plane of the means on which their signs agree",
+        at_least(0.9),
+        _boundary,
+        theory=lambda sweep: 1.0,
+    ),
     Claim(
         "xor-clusters/theorem1",
         "Theorem 1: at T every clean point is right and every noisy point is wrong",
