@@ -66,13 +66,6 @@ def at_step(sweep: Sweep, metric: str, step: int, where: Where | None = None) ->
     return _by_seed(curves[curves["step"] == last], metric)
 
 
-def best(sweep: Sweep, metric: str, goal: str, where: Where | None = None) -> pd.Series:
-    """The best value of the metric over training, by seed."""
-    curves = sweep.read("curves", ["seed", "step", metric], where)
-    grouped = curves.groupby("seed")[metric]
-    return grouped.min() if goal == "minimize" else grouped.max()
-
-
 def _by_seed(table: pd.DataFrame, metric: str) -> pd.Series:
     # A seed of which one cell has no value has none: leaving that cell out would bias the mean.
     return table.groupby("seed")[metric].agg(lambda values: values.mean(skipna=False))

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import analysis
-from analysis.estimate import Estimate, at_end, at_step, best, mean_of, share_of
+from analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
 from analysis.sweep import Sweep
 from sweeps.errors import MislabelError
 from sweeps.store import Store
@@ -64,9 +64,3 @@ def test_values_at_a_step_are_those_of_the_last_frame_before_it(sweep: Sweep) ->
     for step, frame in ((0, 0), (1, 1), (7, 1), (8, 8), (100, 8)):
         expected = curves[curves["step"] == frame].groupby("seed")["loss"].mean().to_dict()
         assert at_step(sweep, "loss", step).to_dict() == pytest.approx(expected)
-
-
-def test_the_best_value_is_over_all_steps(sweep: Sweep) -> None:
-    grouped = sweep.read("curves", ["seed", "loss"], {"x": 0}).groupby("seed")["loss"]
-    assert best(sweep, "loss", "minimize", {"x": 0}).to_dict() == grouped.min().to_dict()
-    assert best(sweep, "loss", "maximize", {"x": 0}).to_dict() == grouped.max().to_dict()
