@@ -30,7 +30,7 @@ from tasks.training import Training
 BLOCK = 16
 # Drawing has a fixed cost per call: it is done for this many steps at once.
 _DRAWN = 64 * BLOCK
-_LOOKS = "looked for every 16 steps, from step 2048 on after every 64th to 128th of the steps so far"
+_LOOKS = "looked for every 16 steps, from step 512 on after every 16th to 32nd of the steps so far"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +164,7 @@ def _cut(start: int, stop: int, length: int) -> Iterator[range]:
 
 
 def _is_looked_at(step: int) -> bool:
-    return step % max(BLOCK, (1 << step.bit_length()) // 128) == 0
+    return step % max(BLOCK, (1 << step.bit_length()) // 32) == 0
 
 
 def _note_events(lanes: Lanes[Params], data: Data, s: dict[str, Tensor], step: int) -> None:

@@ -15,7 +15,7 @@ MISLABEL = str(Path(sys.executable).parent / "mislabel")
 LINEAR: dict[str, Any] = {
     "task": "label_noise_sgd.linear",
     "parameters": {
-        "samples": 500, "dim": 50, "width": 100, "steps": 5000, "frames": 10,
+        "samples": 500, "dim": 50, "width": 100, "steps": 20000, "frames": 10,
         "sigma": {"min": 0.1, "max": 1.0, "points": 32},
     },
 }  # fmt: skip

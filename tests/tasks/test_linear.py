@@ -55,7 +55,7 @@ class Plain:
 
     def note(self, step: int) -> None:
         every = 16
-        while 128 * every <= step:
+        while 32 * every <= step:
             every *= 2
         if step % every:
             return
