@@ -118,7 +118,7 @@ CLAIMS = (
     ),
     Claim(
         "label-noise-sgd/lemma33",
-        "Equations 5 and 6: the squared norm shrinks by 1 − 2η^1.5 a step in expectation",
+        "Equations 5 and 6: the squared norm shrinks by η^1.5 of itself a step in expectation",
         "steps until √η over ln(1/η)/(2·η^1.5)",
         near(1.0, 0.1),
         _expected_time,
