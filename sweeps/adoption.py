@@ -33,7 +33,7 @@ def adopt(spec: Spec, task: Task[Any], store: Store) -> dict[str, int]:
 
 def adoptable(spec: Spec, task: Task[Any], store: Store) -> dict[str, list[str]]:
     """The runs that this sweep lacks and another has, by sweep."""
-    donors = {} if spec.method.name == "tpe" else _donors(spec, store)
+    donors = {} if spec.method.learns else _donors(spec, store)
     return _wanted(spec, task, store.sweep(spec.name), donors) if donors else {}
 
 
@@ -52,11 +52,11 @@ def _donors(spec: Spec, store: Store) -> dict[str, str]:
 
 
 def _wanted(spec: Spec, task: Task[Any], files: SweepFiles, donors: Mapping[str, str]) -> dict[str, list[str]]:
-    ended = Ended(files)
+    ended = Ended(spec, files)
     wanted: dict[str, list[str]] = {}
     for cells in Space(spec, task).cells():
         for cell in cells.ids:
-            for seed in missing_seeds(spec, ended, cell, retry=True):
+            for seed in missing_seeds(spec.seed_range, ended, cell, retry=True):
                 run = run_id(cell, seed)
                 if run in donors:
                     wanted.setdefault(donors[run], []).append(run)

@@ -3,137 +3,19 @@
 The inline runner and the Ray Tune searcher both only pass on what this says.
 """
 
-import math
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
 
 from sweeps.errors import StoreError
+from sweeps.means import Means
 from sweeps.order import PackOrder
-from sweeps.outcome import ENDED, Outcome, Status
-from sweeps.plan import Group, Plan, decide_sizes, orders, packed
-from sweeps.sizing import Sizing
-from sweeps.space import Cells, Space
-from sweeps.spec import Spec
+from sweeps.outcome import Outcome, Status
+from sweeps.plan import Plan
+from sweeps.source import Source
 from sweeps.store import SweepFiles
 from sweeps.worker import Report, record_failure
 from tasks.parameters import Value
-
-if TYPE_CHECKING:
-    from sweeps.search import Proposal, Search
-
-
-class Means:
-    """Each cell's objectives, summed over its seeds, from the store and from what has ended since."""
-
-    def __init__(self, spec: Spec, files: SweepFiles, retry: bool = False) -> None:
-        self.names = [objective.name for objective in spec.metric]
-        self.goal = spec.metric[0].goal if spec.metric else "minimize"
-        self.seeds = spec.seeds.count
-        self._rows: dict[str, dict[int, list[float]]] = defaultdict(dict)
-        self.best: tuple[float, str] | None = None
-        if not self.names:
-            return
-        # Runs that failed have no metrics, and get none unless they are run again.
-        settled = ENDED if retry else (*ENDED, "failed")
-        columns = files.columns("runs")
-        measured = [name for name in self.names if name in columns]
-        rows = files.read("runs", ["cell_id", "seed", "status", *measured])
-        for cell, seed, status, *values in zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True):
-            if status in settled and seed in spec.seed_range:
-                known = dict(zip(measured, values, strict=True))
-                self.add(cell, seed, [math.nan if known.get(name) is None else known[name] for name in self.names])
-
-    def add(self, cell: str, seed: int, values: list[float]) -> None:
-        self._rows[cell][seed] = values
-        mean = self.of(cell)
-        if mean and math.isfinite(mean[0]):
-            sign = 1 if self.goal == "minimize" else -1
-            if self.best is None or sign * mean[0] < sign * self.best[0]:
-                self.best = (mean[0], cell)
-
-    def of(self, cell: str) -> list[float] | None:
-        """The mean of each objective once all seeds have ended, else None; nan where a seed has none."""
-        rows = self._rows.get(cell, {})
-        if not self.names or len(rows) < self.seeds:
-            return None
-        # In the order of the seeds, so that the sum has the same bits whenever it is made.
-        return [sum(column) / len(rows) for column in zip(*(rows[seed] for seed in sorted(rows)), strict=True)]
-
-    def complete(self) -> dict[str, list[float] | None]:
-        return {cell: self.of(cell) for cell, rows in self._rows.items() if len(rows) >= self.seeds}
-
-
-class Source(Protocol):
-    """Where packs come from."""
-
-    def next(self) -> PackOrder | None:
-        """A pack, or None where there is none now."""
-
-    def ended(self, cell: str, mean: list[float] | None) -> None:
-        """All seeds of the cell have ended."""
-
-
-class Listed:
-    """Packs of cells that are known beforehand."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._orders: Iterator[PackOrder] = orders(plan)
-
-    def next(self) -> PackOrder | None:
-        return next(self._orders, None)
-
-    def ended(self, cell: str, mean: list[float] | None) -> None:
-        pass
-
-
-class Asked:
-    """Packs of cells that a search proposes as results come in."""
-
-    def __init__(self, plan: Plan, search: "Search", sizing: Sizing) -> None:
-        self.plan = plan
-        self.search = search
-        self.sizing = sizing
-        self._ready: deque[PackOrder] = deque()
-        self._pack(search.unfinished)
-        budget = max(1, search.limit)
-        # Enough rounds that the search can learn from its results, however large packs could be.
-        self._at_once = max(1, budget // (10 * plan.workers))
-
-    def next(self) -> PackOrder | None:
-        if not self._ready:
-            self._pack(self.search.ask(self._cells_per_pack()))
-        return self._ready.popleft() if self._ready else None
-
-    def ended(self, cell: str, mean: list[float] | None) -> None:
-        self.search.tell(cell, mean)
-
-    def _cells_per_pack(self) -> int:
-        sizes = [group.size for group in self.plan.groups.values()]
-        seeds = self.plan.spec.seeds.count
-        return max(1, min(self._at_once, max(sizes) // seeds if sizes else 1))
-
-    def _pack(self, proposals: "Sequence[Proposal]") -> None:
-        if not proposals:
-            return
-        cells = _cells_from(proposals, self.search.space)
-        shapes = [name for name in self.plan.task.names("shape") if name in cells.columns]
-        for i in range(len(cells)):
-            shape = tuple(cells.columns[name][i] for name in shapes)
-            if shape not in self.plan.groups:
-                group = Group(cells.values(i), runs=max(1, self.search.limit) * self.plan.spec.seeds.count)
-                self.plan.groups[shape] = group
-        decide_sizes(self.plan, self.sizing)
-        self._ready.extend(packed(self.plan, [cells]))
-
-
-def _cells_from(proposals: "Sequence[Proposal]", space: Space) -> Cells:
-    """Proposals as columns, ready to be packed."""
-    columns = {name: [proposal.values[name] for proposal in proposals] for name in space.axes}
-    common = {name: value for name, value in space.base.items() if name not in columns}
-    return Cells([proposal.cell for proposal in proposals], common, columns)
 
 
 @dataclass
@@ -275,7 +157,7 @@ class Feed:
         self.progress.statuses[outcome.status] += 1
         self.progress.done += 1
         before = self.means.of(outcome.cell)
-        self.means.add(outcome.cell, outcome.seed, [outcome.metrics.get(name, math.nan) for name in self.means.names])
+        self.means.add(outcome)
         mean = self.means.of(outcome.cell)
         if mean is not None and before is None:
             self._source.ended(outcome.cell, mean)

@@ -9,11 +9,13 @@ import torch
 
 from sweeps.adoption import adopt, adoptable
 from sweeps.errors import Problem, SpecError
-from sweeps.feed import Asked, Feed, Listed, Means, Source
+from sweeps.feed import Feed
 from sweeps.heartbeat import Heartbeat, note_complete, refuse_if_running
+from sweeps.means import Means
 from sweeps.plan import Plan, decide_sizes, make_plan
 from sweeps.provenance import provenance
 from sweeps.sizing import Sizing
+from sweeps.source import Asked, Listed, Source
 from sweeps.space import Space
 from sweeps.spec import Spec, spec_from_stored
 from sweeps.store import Store, SweepFiles
@@ -53,7 +55,7 @@ class Launch:
         sizing = _sizing(self.task, self.files, machine)
         decide_sizes(self.plan, sizing)
         sizing.keep()
-        means = Means(self.spec, self.files, self.plan.retry)
+        means = Means(self.spec, self.files, self.plan.retry, self.plan.seeding)
         self._feed = Feed(self.plan, _source(self.plan, self.files, sizing, means), self.files, means)
         self.heartbeat = Heartbeat(self.files, self._feed)
         self.heartbeat.beat()
@@ -127,7 +129,7 @@ def _sizing(task: Task[Any], files: SweepFiles, machine: Machine) -> Sizing:
 
 
 def _source(plan: Plan, files: SweepFiles, sizing: Sizing, means: Means) -> Source:
-    if plan.spec.method.name != "tpe":
+    if not plan.spec.method.learns:
         return Listed(plan)
     from sweeps.search import Search  # imports Optuna, which a grid can do without
 

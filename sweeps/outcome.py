@@ -9,12 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from sweeps.order import PackOrder
+from sweeps.spec import Spec
 from tasks.pack import Frame
 from tasks.parameters import Parameter
 
 Status = Literal["done", "stopped", "diverged", "failed", "lost"]
-ENDED: tuple[Status, ...] = ("done", "stopped", "diverged")
+ENDED: tuple[Status, ...] = ("done", "diverged")
 """Statuses that the run's own setting determines: running it again would give the same."""
+
+
+def settled(spec: Spec) -> tuple[Status, ...]:
+    """Statuses of runs that need not be run again: where the sweep has a stopping rule, also what that has stopped."""
+    return (*ENDED, "stopped") if spec.early_terminate else ENDED
+
 
 _TYPES = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
 _TIME = pa.timestamp("us", tz="UTC")
@@ -28,6 +35,8 @@ class Outcome:
     seed: int
     status: Status
     metrics: Mapping[str, float] = field(default_factory=dict)
+    step: int = 0
+    """The last step that was measured."""
 
 
 class Record:
@@ -47,7 +56,7 @@ class Record:
             frame, i = last[lane]
             status: Status = "diverged" if frame.diverged[i] else "done"
             metrics = {name: float(frame.metrics[name][i]) for name in (frame.metrics if names is None else names)}
-            outcomes.append(Outcome(self.order.cells[lane], self.order.seeds[lane], status, metrics))
+            outcomes.append(Outcome(self.order.cells[lane], self.order.seeds[lane], status, metrics, frame.step))
         return outcomes
 
     def tables(

@@ -8,7 +8,8 @@ from typing import Any
 from sweeps.errors import Problem, SpecError
 from sweeps.identity import run_id
 from sweeps.order import PackOrder
-from sweeps.outcome import ENDED
+from sweeps.outcome import settled
+from sweeps.seeding import Seeding
 from sweeps.sizing import Sizing
 from sweeps.space import Cells, Space
 from sweeps.spec import Spec
@@ -25,7 +26,7 @@ Row = tuple[Cells, int, int]
 class Ended:
     """The runs that the store has, by cell: their seeds and how they ended."""
 
-    def __init__(self, files: SweepFiles) -> None:
+    def __init__(self, spec: Spec, files: SweepFiles) -> None:
         self.seeds: dict[str, set[int]] = defaultdict(set)
         self.failed: dict[str, set[int]] = defaultdict(set)
         self.attempts: dict[str, dict[int, int]] = defaultdict(dict)
@@ -34,7 +35,7 @@ class Ended:
         rows = files.read("runs", ["cell_id", "seed", "status", "attempt"])
         for cell, seed, status, attempt in zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True):
             self.statuses[status] += 1
-            if status in ENDED:
+            if status in settled(spec):
                 self.seeds[cell].add(seed)
                 continue
             self.attempts[cell][seed] = attempt
@@ -69,6 +70,7 @@ class Plan:
     resumed: list[PackOrder]
     """Packs that go on from a checkpoint."""
     retry: bool
+    seeding: Seeding
     workers: int = 1
     cells: int = 0
     runs: int = 0
@@ -99,11 +101,11 @@ class Plan:
 
 def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool = False) -> Plan:
     """Count what a sweep has to run. `decide_sizes` then says how it is packed."""
-    if spec.method.name == "tpe":
+    if spec.method.learns:
         return _open_plan(spec, task, files, retry)
     space = Space(spec, task)
-    ended = Ended(files)
-    plan = Plan(spec, task, {}, ended, [], retry)
+    ended = Ended(spec, files)
+    plan = Plan(spec, task, {}, ended, [], retry, Seeding(spec))
     shapes = task.names("shape")
     checkpoints = {run: pack for pack, runs in files.checkpoints() for run in runs}
     held: dict[str, list[Row]] = defaultdict(list)
@@ -113,7 +115,7 @@ def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool = Fals
             group = plan.groups.get(shape)
             if group is None:
                 group = plan.groups[shape] = Group(cells.values(i))
-            missing = missing_seeds(spec, ended, cells.ids[i], retry)
+            missing = missing_seeds(plan.seeding.of(cells.ids[i]), ended, cells.ids[i], retry)
             plan.cells += 1
             group.runs += spec.seeds.count
             group.missing += len(missing)
@@ -131,8 +133,8 @@ def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool = Fals
 
 def _open_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool) -> Plan:
     """Count a sweep whose cells a search will propose. Shapes are not known yet: one sample cell stands for all."""
-    ended = Ended(files)
-    plan = Plan(spec, task, {}, ended, [], retry, cells=spec.budget.cells or 0)
+    ended = Ended(spec, files)
+    plan = Plan(spec, task, {}, ended, [], retry, Seeding(spec), cells=spec.budget.cells or 0)
     plan.runs = plan.cells * spec.seeds.count
     has = sum(
         len(seeds & set(spec.seed_range))
@@ -159,11 +161,11 @@ def decide_sizes(plan: Plan, sizing: Sizing) -> None:
             plan.pack_bytes = max(plan.pack_bytes, speed.lane_bytes * group.size)
 
 
-def missing_seeds(spec: Spec, ended: Ended, cell: str, retry: bool) -> list[int]:
-    """The seeds of a cell that are still to be run. Failed runs are run again on request only; lost ones always."""
+def missing_seeds(seeds: range, ended: Ended, cell: str, retry: bool) -> list[int]:
+    """Those of a cell's seeds that are still to be run. Failed runs are run again on request only; lost ones always."""
     has = ended.seeds.get(cell, set())
     failed = set() if retry else ended.failed.get(cell, set())
-    return [seed for seed in spec.seed_range if seed not in has and seed not in failed]
+    return [seed for seed in seeds if seed not in has and seed not in failed]
 
 
 def orders(plan: Plan) -> Iterator[PackOrder]:
@@ -179,7 +181,7 @@ def packed(plan: Plan, chunks: Iterable[Cells], without: set[str] = frozenset())
     filling: dict[Shape, list[Row]] = defaultdict(list)
     for cells in chunks:
         for i, shape in enumerate(_shapes(cells, shapes)):
-            for seed in missing_seeds(plan.spec, plan.ended, cells.ids[i], plan.retry):
+            for seed in missing_seeds(plan.seeding.of(cells.ids[i]), plan.ended, cells.ids[i], plan.retry):
                 if without and run_id(cells.ids[i], seed) in without:
                     continue
                 filling[shape].append((cells, i, seed))

@@ -4,10 +4,9 @@ The study lives in memory. Proposals are kept in the store as they are made, res
 restart the study is rebuilt from both and proposals that were not finished are run before new ones are asked for.
 """
 
-import math
 import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import TrialState
 
 from sweeps.identity import cell_id
+from sweeps.means import Mean
 from sweeps.space import Space
 from sweeps.store import SweepFiles
 from tasks.parameters import Value
@@ -49,7 +49,7 @@ class Search:
         self._batches = 0
         self._chance = (chunk.values(i) for chunk in space.drawn(self.limit) for i in range(len(chunk)))
 
-    def restore(self, means: dict[str, list[float] | None]) -> None:
+    def restore(self, means: Mapping[str, Mean]) -> None:
         """Take up earlier proposals: tell those whose mean is known, and keep the others to be run first."""
         while (batch := self.files.read_json(f"proposals/{self._batches:05}.json")) is not None:
             self._batches += 1
@@ -58,18 +58,18 @@ class Search:
                 if cell in self.proposals:
                     continue
                 try:
-                    self._take_up(cell, values, cell in means, means.get(cell))
+                    self._take_up(cell, values, means.get(cell))
                 except ValueError:
                     continue  # the spec's space no longer has this cell
         # The sampler's random numbers start anew: with the same seed, it would draw the same cells again.
         self.study.sampler = self._sampler(self._batches)
 
-    def _take_up(self, cell: str, values: dict[str, Value], known: bool, mean: Sequence[float] | None) -> None:
+    def _take_up(self, cell: str, values: dict[str, Value], mean: Mean | None) -> None:
         free = {name: values[name] for name in self._free_axes(values)}
         distributions = {name: self._distribution(name) for name in free}
         state, told = self._told(mean)
         trial = optuna.trial.create_trial(state=state, values=told, params=free, distributions=distributions)
-        if known:
+        if mean is not None:
             self.study.add_trial(trial)
             self.proposals[cell] = Proposal(cell, values, len(self.study.get_trials(deepcopy=False)) - 1)
             return
@@ -115,9 +115,9 @@ class Search:
                 return Proposal(cell, values, self._begun(values))
         return None
 
-    def tell(self, cell: str, means: Sequence[float] | None) -> None:
-        """The mean of each objective over the cell's seeds; None where it has none, which ranks below all others."""
-        state, told = self._told(means)
+    def tell(self, cell: str, mean: Mean) -> None:
+        """The mean of each objective over the cell's seeds; where it has none, it ranks below all others."""
+        state, told = self._told(mean)
         self.study.tell(self.proposals[cell].number, told, state=state)
 
     def _sampler(self, batches: int) -> optuna.samplers.BaseSampler:
@@ -132,9 +132,9 @@ class Search:
                 constant_liar=True,
             )
 
-    def _told(self, means: Sequence[float] | None) -> tuple[TrialState, list[float] | None]:
-        if means is not None and all(map(math.isfinite, means)):
-            return TrialState.COMPLETE, list(means)
+    def _told(self, mean: Mean | None) -> tuple[TrialState, list[float] | None]:
+        if mean is not None and mean.comparable:
+            return TrialState.COMPLETE, list(mean.values)
         # A pruned trial without values ranks last in a study of one objective; of several, Optuna knows none such.
         return TrialState.PRUNED if len(self.study.directions) == 1 else TrialState.FAIL, None
 

@@ -45,9 +45,17 @@ class Section(BaseModel):
 class Method(Section):
     """Who proposes cells."""
 
-    name: Literal["grid", "random", "tpe"] = Field("grid", description="grid: all; random: draws; tpe: Optuna's TPE")
+    name: Literal["grid", "random", "qmc", "tpe", "gp", "cmaes", "nsga2", "nsga3"] = Field(
+        "grid", description="grid: all; random: draws; qmc: draws spread evenly (Sobol); the others learn from results"
+    )
     seed: int = Field(0, ge=0, description="seed of the search itself: same seed, same proposals")
-    startup: int = Field(20, ge=1, description="tpe: cells drawn at random before the model is used")
+    startup: int = Field(20, ge=1, description="tpe, gp, cmaes: cells drawn at random before the model is used")
+    population: int = Field(50, ge=2, description="nsga2, nsga3: cells to a generation")
+
+    @property
+    def learns(self) -> bool:
+        """True where proposals depend on results."""
+        return self.name not in ("grid", "random", "qmc")
 
 
 class Objective(Section):
@@ -65,6 +73,10 @@ class Axis(Section):
     max: WholeFloat | None = Field(None, description="upper end of a range, included")
     scale: Literal["linear", "log"] = Field("linear", description="of a range; bounds are values, never exponents")
     points: int | None = Field(None, ge=1, le=10_000, description="how many points of a range a grid takes")
+    step: WholeFloat | None = Field(None, gt=0, description="of a linear range: only min, min + step, … are proposed")
+    grid: bool = Field(
+        False, description="with any other method: search the other axes anew for each value of this one"
+    )
     when: str | None = Field(
         None, description="condition under which the parameter varies; elsewhere its default holds"
     )
@@ -75,20 +87,28 @@ class Seeds(Section):
 
     count: int = Field(1, ge=1, le=1_000_000, description="runs per cell")
     first: int = Field(0, ge=0, le=10**15, description="the first seed; the others follow it")
+    up_to: int | None = Field(
+        None, ge=2, le=1_000_000, description="cells that may be the best are run from up to this many seeds"
+    )
 
 
 class EarlyTerminate(Section):
     """When a run is given up before its last step."""
 
-    type: Literal["asha", "median", "hyperband"]
+    type: Literal["asha", "hyperband", "median", "patience"]
     min_steps: int = Field(1, ge=1, description="no run is stopped before this step")
     eta: int = Field(3, ge=2, description="asha, hyperband: one in eta goes on")
+    per: Literal["cell", "run"] = Field("cell", description="compare means over a cell's seeds, or single runs")
+    patience: int | None = Field(None, ge=1, description="patience: steps without a gain after which a run is stopped")
+    min_gain: WholeFloat = Field(0.0, ge=0, description="patience: what is less than this is no gain")
+    min_cells: int = Field(5, ge=2, description="median: cells that a median is taken of at least")
 
 
 class Budget(Section):
     """Where a sweep ends; it can be continued with a larger one."""
 
-    cells: int | None = Field(None, ge=1, description="how many cells random and tpe propose")
+    cells: int | None = Field(None, ge=1, description="how many cells are proposed; not of a grid, which runs all")
+    runs: int | None = Field(None, ge=1, description="runs of the sweep after which no further ones are begun")
     wall: Seconds | None = Field(None, gt=0, description="running time, such as 6h; packs then checkpoint")
     failures: int = Field(10, ge=0, description="failed runs after which the sweep stops")
 
@@ -121,6 +141,11 @@ class Spec(Section):
     metric: tuple[Objective, ...] = Field((), description="the objective, or a list of them")
     parameters: dict[str, Value | Axis] = Field({}, description="a value each, or the values to try")
     exclude: tuple[str, ...] = Field((), description="conditions on parameters; cells that meet one are left out")
+    zip: tuple[tuple[str, ...], ...] = Field(
+        (), description="groups of parameters whose lists of values go together, first with first"
+    )
+    try_first: tuple[dict[str, Value], ...] = Field((), description="cells to propose before all others")
+    start_from: tuple[str, ...] = Field((), description="sweeps of the store from whose results a search learns first")
     seeds: Seeds = Field(Seeds(), description="from how many seeds each cell is run")
     early_terminate: EarlyTerminate | None = Field(None, description="when a run is given up before its last step")
     budget: Budget = Field(Budget(), description="where the sweep ends; it can be continued with a larger one")
@@ -138,8 +163,6 @@ class Spec(Section):
     def to_yaml(self) -> str:
         """The resolved spec, complete with defaults, in the form that a researcher writes."""
         values = self.model_dump(mode="json", exclude_none=True)
-        values["metric"] = list(values["metric"])
-        values["exclude"] = list(values["exclude"])
         return text_from_value(values)
 
     @property
@@ -150,6 +173,4 @@ class Spec(Section):
 def spec_from_stored(text: str) -> Spec:
     """A spec as `to_yaml` wrote it. It was checked when it was stored."""
     values: dict[str, Any] = read_document(text, "stored spec").values
-    values["metric"] = tuple(values.get("metric") or ())
-    values["exclude"] = tuple(values.get("exclude") or ())
     return Spec.model_validate(values, strict=False)

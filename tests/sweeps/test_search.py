@@ -6,10 +6,11 @@ import pandas as pd
 import pytest
 from optuna.trial import TrialState
 
-from sweeps.feed import Asked, Means
 from sweeps.identity import cell_id
 from sweeps.launch import Launch
+from sweeps.means import Mean, Means
 from sweeps.search import Proposal, Search
+from sweeps.source import Asked
 from sweeps.space import Space
 from sweeps.store import Store, SweepFiles
 from tests.bowls import BOWL, bowl_spec, prepared, run, runs_of
@@ -23,7 +24,7 @@ TPE: dict[str, Any] = {
 }
 
 
-def search_in(files: SweepFiles, means: dict[str, list[float] | None] | None = None, **changes: Any) -> Search:
+def search_in(files: SweepFiles, means: dict[str, Mean] | None = None, **changes: Any) -> Search:
     search = Search(Space(bowl_spec(**{**TPE, **changes}), BOWL), files)
     search.restore(means or {})
     return search
@@ -35,7 +36,7 @@ def asked(search: Search, loss: Any = lambda values: (values["x"] - 3) ** 2) -> 
     while batch := search.ask(1):
         proposals += batch
         value = loss(batch[0].values)
-        search.tell(batch[0].cell, [value] if isinstance(value, float | int) else value)
+        search.tell(batch[0].cell, Mean((value,) if isinstance(value, float | int) else tuple(value or (math.nan,))))
     return proposals
 
 
@@ -203,7 +204,7 @@ def test_an_unfinished_proposal_can_be_told(files: SweepFiles) -> None:
     (proposal,) = search_in(files).ask(1)
     again = search_in(files)
     assert [p.values for p in again.unfinished] == [proposal.values]
-    again.tell(proposal.cell, [0.5])
+    again.tell(proposal.cell, Mean((0.5,)))
     trial = again.study.trials[again.proposals[proposal.cell].number]
     assert (trial.state, trial.values) == (TrialState.COMPLETE, [0.5])
     assert trial.params == {name: proposal.values[name] for name in ("x", "rate")}
@@ -226,7 +227,7 @@ def test_an_interrupted_search_ends_with_as_many_cells_as_an_undisturbed_one(sto
 def test_a_restart_while_cells_are_drawn_at_random_draws_new_ones(files: SweepFiles) -> None:
     changes: dict[str, Any] = {"method": {"name": "tpe", "startup": 300}, "budget": {"cells": 150}}
     first = search_in(files, **changes)
-    means: dict[str, list[float] | None] = {proposal.cell: [1.0] for proposal in first.ask(150)}
+    means = {proposal.cell: Mean((1.0,)) for proposal in first.ask(150)}
     again = search_in(files, means, **{**changes, "budget": {"cells": 160}})
     assert len(again.ask(100)) == 10
 
@@ -248,7 +249,7 @@ def test_more_seeds_run_the_cells_that_were_proposed(store: Store) -> None:
 def test_cells_of_a_narrower_space_are_forgotten_by_the_model_only(files: SweepFiles) -> None:
     """Widening refuses it; a task whose bounds have changed may still bring it about."""
     proposals = asked(search_in(files))
-    means: dict[str, list[float] | None] = {p.cell: [1.0] for p in proposals}
+    means = {p.cell: Mean((1.0,)) for p in proposals}
     narrow = search_in(files, means, parameters={**TPE["parameters"], "x": {"min": 0, "max": 10}})
     inside = {p.cell for p in proposals if float(p.values["x"]) >= 0}
     assert set(narrow.proposals) == inside

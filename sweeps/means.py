@@ -1,0 +1,84 @@
+"""Each cell's objectives over its seeds: what a search is told, a race compares and the screen shows."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sweeps.outcome import Outcome, settled
+from sweeps.seeding import Seeding
+from sweeps.spec import Spec
+from sweeps.store import SweepFiles
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of each objective over a cell's seeds; nan where a seed has none."""
+
+    values: tuple[float, ...]
+    stopped_at: int | None = None
+    """The step at which a stopping rule ended the first of its runs; None where none was."""
+
+    @property
+    def comparable(self) -> bool:
+        """Whether it can be ranked among cells that were trained to the end."""
+        return self.stopped_at is None and all(map(math.isfinite, self.values))
+
+
+@dataclass(frozen=True)
+class _Ended:
+    values: tuple[float, ...]
+    stopped_at: int | None
+
+
+class Means:
+    """Means of cells, from the store and from what has ended since, over as many seeds as each cell is to have."""
+
+    def __init__(self, spec: Spec, files: SweepFiles, retry: bool = False, seeding: Seeding | None = None) -> None:
+        self.names = [objective.name for objective in spec.metric]
+        self.goal = spec.metric[0].goal if spec.metric else "minimize"
+        self.best: tuple[float, str] | None = None
+        self.seeding = seeding or Seeding(spec)
+        self._runs: dict[str, dict[int, _Ended]] = defaultdict(dict)
+        if not self.names:
+            return
+        # Runs that failed have no metrics, and get none unless they are run again.
+        statuses = settled(spec) if retry else (*settled(spec), "failed")
+        columns = files.columns("runs")
+        measured = [name for name in self.names if name in columns]
+        rows = files.read("runs", ["cell_id", "seed", "status", "step", *measured])
+        for cell, seed, status, step, *values in zip(*(rows[n].to_pylist() for n in rows.column_names), strict=True):
+            if status in statuses:
+                known = {n: value for n, value in zip(measured, values, strict=True) if value is not None}
+                self.add(Outcome(cell, seed, status, known, step))
+
+    def add(self, outcome: Outcome) -> None:
+        stopped_at = outcome.step if outcome.status == "stopped" else None
+        values = tuple(outcome.metrics.get(name, math.nan) for name in self.names)
+        self._runs[outcome.cell][outcome.seed] = _Ended(values, stopped_at)
+        mean = self.of(outcome.cell)
+        if mean and mean.comparable:
+            sign = 1 if self.goal == "minimize" else -1
+            if self.best is None or sign * mean.values[0] < sign * self.best[0]:
+                self.best = (mean.values[0], outcome.cell)
+
+    def by_seed(self, cell: str) -> Mapping[int, tuple[float, ...]]:
+        """The objectives of the cell's runs that ended, by seed."""
+        seeds, runs = self.seeding.of(cell), self._runs.get(cell, {})
+        return {seed: runs[seed].values for seed in seeds if seed in runs}
+
+    def of(self, cell: str) -> Mean | None:
+        """The cell's mean once all seeds that it is to have have ended, else None."""
+        seeds, runs = self.seeding.of(cell), self._runs.get(cell, {})
+        # In the order of the seeds, so that the sum has the same bits whenever it is made.
+        ended = [runs[seed] for seed in seeds if seed in runs]
+        if not self.names or len(ended) < len(seeds):
+            return None
+        values = tuple(sum(column) / len(ended) for column in zip(*(run.values for run in ended), strict=True))
+        stops = [run.stopped_at for run in ended if run.stopped_at is not None]
+        return Mean(values, min(stops, default=None))
+
+    def complete(self) -> dict[str, Mean]:
+        """The mean of every cell whose seeds have all ended."""
+        means = {cell: self.of(cell) for cell in self._runs}
+        return {cell: mean for cell, mean in means.items() if mean is not None}
