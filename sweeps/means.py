@@ -56,11 +56,20 @@ class Means:
         stopped_at = outcome.step if outcome.status == "stopped" else None
         values = tuple(outcome.metrics.get(name, math.nan) for name in self.names)
         self._runs[outcome.cell][outcome.seed] = _Ended(values, stopped_at)
-        mean = self.of(outcome.cell)
-        if mean and mean.comparable:
-            sign = 1 if self.goal == "minimize" else -1
-            if self.best is None or sign * mean.values[0] < sign * self.best[0]:
-                self.best = (mean.values[0], outcome.cell)
+        if self.best is not None and self.best[1] == outcome.cell:  # its mean, over more seeds now, may be worse
+            self.best = None
+            for cell in self._runs:
+                self._note_if_best(cell)
+        else:
+            self._note_if_best(outcome.cell)
+
+    def _note_if_best(self, cell: str) -> None:
+        mean = self.of(cell)
+        if mean is None or not mean.comparable:
+            return
+        sign = 1 if self.goal == "minimize" else -1
+        if self.best is None or sign * mean.values[0] < sign * self.best[0]:
+            self.best = (mean.values[0], cell)
 
     def by_seed(self, cell: str) -> Mapping[int, tuple[float, ...]]:
         """The objectives of the cell's runs that ended, by seed."""
