@@ -1,0 +1,22 @@
+"""An axis of a spec in Optuna's terms: what a search draws from, and what studies made from a store are read with."""
+
+import math
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from sweeps.spec import Axis
+
+
+def distribution(axis: Axis, integer: bool) -> BaseDistribution:
+    """The values that the axis can take; `integer` says that its parameter is a whole number."""
+    if axis.values is not None:
+        return CategoricalDistribution(axis.values)
+    assert axis.min is not None
+    assert axis.max is not None
+    low, high, log = axis.min, axis.max, axis.scale == "log"
+    if axis.step is not None:
+        # Optuna warns of a range that its steps do not fill, and shortens it likewise.
+        high = low + math.floor((high - low) / axis.step + 1e-9) * axis.step
+    if integer:
+        return IntDistribution(int(low), int(high), log=log, step=int(axis.step or 1))
+    return FloatDistribution(low, min(high, axis.max), log=log, step=axis.step)
