@@ -1,0 +1,77 @@
+"""What each method can do, and what it can't: said before anything runs, with the reason.
+
+Nothing of Optuna is needed here, so that a spec is checked without it.
+"""
+
+from typing import Any
+
+from sweeps.document import Path
+from sweeps.spec import Axis, Spec
+
+# Optuna's CMA-ES ranks by one number and knows numbers alone.
+_ONE_OBJECTIVE = ("cmaes",)
+_NUMBERS_ONLY = ("cmaes",)
+_POPULATIONS = ("nsga2", "nsga3")
+
+
+def refusals(spec: Spec, task: Any = None) -> list[tuple[Path, str]]:
+    """What does not go together in this spec: where, and why."""
+    return [*_search(spec), *_seeds_and_stopping(spec), *_earlier(spec)]
+
+
+def _search(spec: Spec) -> list[tuple[Path, str]]:
+    method, name = spec.method, spec.method.name
+    found: list[tuple[Path, str]] = []
+    if method.learns and not spec.metric:
+        found.append((("metric",), f"is missing; {name} needs to know what to improve, such as {_EXAMPLE}"))
+    if name in _ONE_OBJECTIVE and len(spec.metric) > 1:
+        text = f"lists {len(spec.metric)} objectives; {name} improves one: keep one, or use tpe, gp, nsga2 or nsga3"
+        found.append((("metric",), text))
+    searched = {n: axis for n, axis in spec.axes().items() if not axis.grid}
+    if name in _NUMBERS_ONLY and searched and not any(map(_is_range, searched.values())):
+        text = f"{name} moves through ranges of numbers, and there is none; give a min and a max, or use tpe or gp"
+        found.append((("method",), text))
+    cells = spec.budget.cells
+    if name in _POPULATIONS and cells is not None and method.population >= cells:
+        text = f"{method.population} of budget.cells = {cells} leave none for a second generation; give fewer"
+        found.append((("method", "population"), text))
+    return found
+
+
+def _seeds_and_stopping(spec: Spec) -> list[tuple[Path, str]]:
+    found: list[tuple[Path, str]] = []
+    if spec.early_terminate is not None and len(spec.metric) != 1:
+        found.append((("early_terminate",), f"compares runs by one objective; {_listed(spec)}"))
+    if spec.seeds.up_to is not None and len(spec.metric) != 1:
+        found.append((("seeds", "up_to"), f"gives more seeds to the best by one objective; {_listed(spec)}"))
+    if spec.seeds.up_to is not None and spec.seeds.up_to < spec.seeds.count:
+        text = f"{spec.seeds.up_to} is less than count, {spec.seeds.count}; each cell has at least those"
+        found.append((("seeds", "up_to"), text))
+    return found
+
+
+def _earlier(spec: Spec) -> list[tuple[Path, str]]:
+    name = spec.method.name
+    if spec.method.learns:
+        return []
+    found: list[tuple[Path, str]] = []
+    if spec.start_from:
+        found.append((("start_from",), f"{name} learns nothing from results; remove it, or use {_LEARNING}"))
+    if spec.try_first:
+        why = "runs all its cells anyway" if name == "grid" else "draws all its cells"
+        found.append((("try_first",), f"{name} {why}; remove it, or use {_LEARNING}"))
+    return found
+
+
+def _is_range(axis: Axis) -> bool:
+    return axis.values is None
+
+
+def _listed(spec: Spec) -> str:
+    if not spec.metric:
+        return f"give the metric, such as {_EXAMPLE}"
+    return f"metric lists {len(spec.metric)}: keep one, or remove this"
+
+
+_EXAMPLE = "{name: .., goal: minimize}"
+_LEARNING = "tpe, gp, cmaes, nsga2 or nsga3"
