@@ -94,6 +94,9 @@ class _Check:
                 "this version runs every run to its last step; remove the key (stopping rules are not there yet)",
             )
         read["exclude"] = self._exclude()
+        read["zip"] = tuple(tuple(group) for group in self.values.get("zip") or ())
+        read["try_first"] = tuple(self.values.get("try_first") or ())
+        read["start_from"] = tuple(self.values.get("start_from") or ())
         if self.problems:
             return None
         spec = Spec.model_construct(**read)
@@ -347,7 +350,7 @@ class _Check:
             return
         first = space.sample_cell()
         tried: list[tuple[Path, Mapping[str, Value]]] = [(("parameters",), first)]
-        tried += [(("parameters", name), {**first, name: value}) for name, value in space.single_values()]
+        tried += [(("parameters", name), {**first, **changed}) for name, changed in space.single_changes()]
         told = set()
         for path, cell in tried:
             for text in self.task.conflicts(self.task.settings(cell)):

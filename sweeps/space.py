@@ -1,25 +1,29 @@
-"""The cells of a spec: all of a grid, or any number of random draws, made in chunks of columns.
+"""The cells of a spec: all of a grid, or any number of draws, made in chunks of columns.
 
 A grid of a million cells is walked through without ever holding a million objects: each chunk is a few numpy columns,
 conditions are decided on whole columns, and ids are made from pieces that cells share.
 """
 
+import itertools
 import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from sweeps import ranges
 from sweeps.errors import MislabelError
 from sweeps.expression import Expression, parse_expression
 from sweeps.identity import cell_ids
 from sweeps.spec import Axis, Spec
-from tasks.parameters import Parameter, Value
+from tasks.parameters import Value
 from tasks.task import Task
 
 CHUNK = 1 << 15
+Places = Callable[[int], list[np.ndarray]]
+"""The next so many places between 0 and 1, for each dimension of a space."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,16 @@ class Space:
         self.task = task
         declared = task.parameters
         axes = spec.axes()
+        self.zips: list[tuple[str, ...]] = list(spec.zip)
+        """Groups of axes whose lists of values go together, first with first."""
+        group_of = {name: group for group in self.zips for name in group}
+        dimensions = dict.fromkeys(group_of.get(name, (name,)) for name in axes)
         # Shapes outermost: cells of equal shape then follow each other, and packs fill up one shape at a time.
-        order = sorted(axes, key=lambda name: declared[name].kind != "shape")
-        self.axes: dict[str, Axis] = {name: axes[name] for name in order}
+        self.dimensions: list[tuple[str, ...]] = sorted(
+            dimensions, key=lambda group: all(declared[name].kind != "shape" for name in group)
+        )
+        """What varies by itself: a group of axes that go together, or a single axis."""
+        self.axes: dict[str, Axis] = {name: axes[name] for group in self.dimensions for name in group}
         self.base: dict[str, Value] = {name: parameter.default for name, parameter in declared.items()} | spec.fixed()
         self.order = _by_dependence(axes)
         """Axes such that what a condition reads comes before it."""
@@ -59,45 +70,61 @@ class Space:
         """Some cell of the space, conditions aside: to try things on."""
         return {**self.base, **{name: self.candidates(name)[0] for name in self.axes}}
 
-    def single_values(self) -> Iterator[tuple[str, Value]]:
-        """Each value that an axis lists, or the ends of its range."""
-        for name in self.axes:
-            yield from ((name, value) for value in self.candidates(name))
+    def single_changes(self) -> Iterator[tuple[str, dict[str, Value]]]:
+        """Each value that an axis lists, or the ends of its range, with what goes together with it."""
+        for group in self.dimensions:
+            for values in self.combinations(group):
+                yield group[0], dict(zip(group, values, strict=True))
 
     def candidates(self, name: str) -> list[Value]:
         """The values that the axis lists, the points of its range on a grid, or else its two ends."""
         axis, parameter = self.axes[name], self.task.parameters[name]
-        if axis.values is not None:
-            return list(axis.values)
-        assert axis.min is not None
-        assert axis.max is not None
-        if self.spec.method.name != "grid":
-            return [parameter.typed(axis.min), parameter.typed(axis.max)]
-        if axis.points is None:
-            return [parameter.typed(value) for value in range(int(axis.min), int(axis.max) + 1)]
-        return _points(axis, axis.points, parameter)
+        on_grid = self.spec.method.name == "grid" or axis.grid
+        return ranges.listed(axis, parameter) if on_grid else ranges.ends(axis, parameter)
+
+    def combinations(self, group: tuple[str, ...]) -> list[tuple[Value, ...]]:
+        """The candidates of axes that go together, or of a single axis, as tuples."""
+        return list(zip(*(self.candidates(name) for name in group), strict=True))
 
     @property
     def grid_size(self) -> int:
         """Cells of the full grid, before conditions and exclusions."""
-        return math.prod(len(self.candidates(name)) for name in self.axes)
+        return math.prod(len(self.candidates(group[0])) for group in self.dimensions)
+
+    @property
+    def grid_dimensions(self) -> list[tuple[str, ...]]:
+        """What `grid: true` says of at least one axis, where another method searches the rest."""
+        if self.spec.method.name == "grid":
+            return []
+        return [group for group in self.dimensions if any(self.axes[name].grid for name in group)]
 
     def cells(self) -> Iterator[Cells]:
-        """All cells of a grid, or `budget.cells` distinct random ones, chunk by chunk, none twice."""
+        """All cells of a grid, or `budget.cells` distinct drawn ones, chunk by chunk, none twice."""
         if self.spec.method.name == "grid":
             yield from self._grid()
-        else:
-            yield from self.drawn(self.spec.budget.cells or 0)
+            return
+        for branch in branches(self.spec, self.task):
+            for cells in Space(branch, self.task).drawn(branch.budget.cells or 0):
+                yield self._with_all_axes(cells)
+
+    def _with_all_axes(self, cells: Cells) -> Cells:
+        """Cells of a branch, with what the branch holds fixed as columns, so that all branches have the same ones."""
+        columns = {n: cells.columns[n] if n in cells.columns else [cells.common[n]] * len(cells) for n in self.axes}
+        return Cells(cells.ids, {n: value for n, value in cells.common.items() if n not in columns}, columns)
 
     def _grid(self) -> Iterator[Cells]:
-        candidates = {name: self.candidates(name) for name in self.axes}
-        sizes = [len(values) for values in candidates.values()]
+        sizes = [len(self.candidates(group[0])) for group in self.dimensions]
         strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
         count = math.prod(sizes)
+        candidates = {name: ranges.column_of(self.candidates(name)) for name in self.axes}
         for begin in range(0, count, CHUNK):
             at = np.arange(begin, min(begin + CHUNK, count))
-            index = {n: at // stride % size for n, stride, size in zip(candidates, strides, sizes, strict=True)}
-            columns = {name: _column(candidates[name])[index[name]] for name in candidates}
+            index = {
+                name: at // stride % size
+                for group, stride, size in zip(self.dimensions, strides, sizes, strict=True)
+                for name in group
+            }
+            columns = {name: candidates[name][index[name]] for name in candidates}
             keep = np.ones(len(at), bool)
             for name, active in self._settle_conditions(columns, len(at)):
                 # An inactive axis holds its default: of the cells that differ in it alone, the first stands for all.
@@ -105,16 +132,18 @@ class Space:
             yield self._chunk(columns, keep & ~self._excluded(columns, len(at)))
 
     def drawn(self, wanted: int) -> Iterator[Cells]:
-        """That many distinct random cells, or all of a space that has fewer.
+        """That many distinct cells, at random or spread evenly as the method says; or all of a space that has fewer.
 
-        Draws are made by axis and index, so that wanting more adds cells and changes none.
+        Draws are made by dimension and index, so that wanting more adds cells and changes none.
         """
-        streams = {n: np.random.default_rng([self.spec.method.seed, zlib.crc32(n.encode())]) for n in self.axes}
+        places = self._sobol() if self.spec.method.name == "qmc" else self._random()
         seen: set[str] = set()
         idle = 0
+        count = min(CHUNK, 1 << max(256, wanted).bit_length())
         while len(seen) < wanted:
-            count = min(CHUNK, max(256, wanted))
-            columns = {name: self._values_at(name, stream.random(count)) for name, stream in streams.items()}
+            columns: dict[str, np.ndarray] = {}
+            for group, at in zip(self.dimensions, places(count), strict=True):
+                columns |= self._values_at(group, at)
             for _ in self._settle_conditions(columns, count):
                 pass
             chunk = self._chunk(columns, ~self._excluded(columns, count))
@@ -133,23 +162,26 @@ class Space:
                     {name: [column[i] for i in fresh] for name, column in chunk.columns.items()},
                 )
 
-    def _values_at(self, name: str, u: np.ndarray) -> np.ndarray:
-        """The axis at these places between its ends, which are 0 and 1."""
-        axis, parameter = self.axes[name], self.task.parameters[name]
-        if axis.values is not None:
-            chosen: np.ndarray = _column(axis.values)[(u * len(axis.values)).astype(int)]
-            return chosen
-        assert axis.min is not None
-        assert axis.max is not None
-        low, high = axis.min, axis.max
-        if parameter.type is int:
-            low, high = low - 0.5, high + 0.5
-        drawn = (
-            low + u * (high - low) if axis.scale == "linear" else np.exp(np.log(low) + u * (np.log(high) - np.log(low)))
-        )
-        if parameter.type is int:
-            return np.clip(np.rint(drawn), axis.min, axis.max).astype(int)
-        return np.clip(drawn, axis.min, axis.max)
+    def _random(self) -> Places:
+        seed = self.spec.method.seed
+        names = [",".join(group) for group in self.dimensions]
+        streams = [np.random.default_rng([seed, zlib.crc32(name.encode())]) for name in names]
+        return lambda count: [stream.random(count) for stream in streams]
+
+    def _sobol(self) -> Places:
+        from scipy.stats import qmc  # takes a second to import
+
+        seed = [self.spec.method.seed, zlib.crc32(b"sobol")]
+        # As many bits as a float has. Counts that are powers of two are asked for alone, so that scipy has no warning.
+        engine = qmc.Sobol(max(1, len(self.dimensions)), scramble=True, bits=53, rng=np.random.default_rng(seed))
+        return lambda count: list(engine.random(count).T)[: len(self.dimensions)]
+
+    def _values_at(self, group: tuple[str, ...], places: np.ndarray) -> dict[str, np.ndarray]:
+        if len(group) == 1:
+            (name,) = group
+            return {name: ranges.values_at(self.axes[name], self.task.parameters[name], places)}
+        index = ranges.index_at(places, len(self.candidates(group[0])))
+        return {name: ranges.column_of(self.candidates(name))[index] for name in group}
 
     def excludes(self, cell: Mapping[str, Value]) -> bool:
         return any(expression.holds(cell) for expression in self.exclude)
@@ -180,21 +212,34 @@ class Space:
         return Cells(cell_ids(self.task.name, self.task.version, common, kept, int(keep.sum())), common, kept)
 
 
-def _points(axis: Axis, points: int, parameter: Parameter) -> list[Value]:
-    assert axis.min is not None
-    assert axis.max is not None
-    spread = np.geomspace if axis.scale == "log" else np.linspace
-    at = spread(axis.min, axis.max, points) if points > 1 else np.array([axis.min])
-    if parameter.type is int:
-        return [int(value) for value in np.unique(np.rint(at))]
-    # Twelve digits keep 0.1 + 0.2 from becoming another cell than 0.3; the ends stay as they were given.
-    inner = [min(max(float(f"{value:.12g}"), axis.min), axis.max) for value in at[1:-1]]
-    return list(dict.fromkeys([axis.min, *inner, axis.max][:points]))
+def branches(spec: Spec, task: Task[Any]) -> list[Spec]:
+    """The spec once for each combination of values of its `grid: true` axes, with those fixed; as it is without such.
 
-
-def _column(values: list[Any]) -> np.ndarray:
-    """Words stay Python strings: numpy's would be cut to the length of the first."""
-    return np.array(values, dtype=object if isinstance(values[0], str) else None)
+    Each has its share of `budget.cells`; where that does not divide, the first ones have one more, so that a larger
+    budget takes no cell away. Combinations that `exclude` leaves nothing of are left out.
+    """
+    space = Space(spec, task)
+    grid = space.grid_dimensions
+    if not grid:
+        return [spec]
+    rest = tuple(group for group in spec.zip if group not in grid)
+    found = []
+    for combination in itertools.product(*(space.combinations(group) for group in grid)):
+        fixed = {
+            n: v for group, values in zip(grid, combination, strict=True) for n, v in zip(group, values, strict=True)
+        }
+        branch = spec.model_copy(update={"parameters": {**spec.parameters, **fixed}, "zip": rest})
+        varied = branch.axes().keys()
+        decided = [expression for expression in space.exclude if expression.names.isdisjoint(varied)]
+        if not any(expression.holds({**space.base, **fixed}) for expression in decided):
+            found.append(branch)
+    if spec.budget.cells is None:
+        return found
+    share, more = divmod(spec.budget.cells, max(1, len(found)))
+    return [
+        branch.model_copy(update={"budget": branch.budget.model_copy(update={"cells": share + (i < more)})})
+        for i, branch in enumerate(found)
+    ]
 
 
 def _by_dependence(axes: Mapping[str, Axis]) -> list[str]:

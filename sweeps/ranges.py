@@ -1,0 +1,149 @@
+"""The values of an axis: those that it lists, points of a range, a range's steps, or values anywhere between its ends.
+
+A number is kept to twelve digits where it is computed, so that 0.1 + 0.2 makes the same cell as 0.3, and a cell has the
+same id whether a grid, a draw or a search came to it. The ends of a range stay as they were given.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sweeps.spec import Axis
+from tasks.parameters import Parameter, Value
+
+DIGITS = 12
+# How far from a whole number of steps a range may be, as part of their number: what rounding leaves.
+_ROUNDING = 1e-9
+
+
+def steps_of(axis: Axis) -> int:
+    """How many steps a range with `step` has from end to end."""
+    low, high = ends_of(axis)
+    assert axis.step is not None
+    return round((high - low) / axis.step)
+
+
+def max_that_fits(axis: Axis) -> float | None:
+    """The nearest max that is a whole number of steps from min; None where the given one is."""
+    low, high = ends_of(axis)
+    assert axis.step is not None
+    steps = (high - low) / axis.step
+    if abs(steps - round(steps)) <= _ROUNDING * max(1, steps) and round(steps) > 0:
+        return None
+    return cleaned(low + max(1, round(steps)) * axis.step)
+
+
+def listed(axis: Axis, parameter: Parameter) -> list[Value]:
+    """All values that a grid takes: the listed ones, points of a range, its steps, or each whole number of it."""
+    if axis.values is not None:
+        return list(axis.values)
+    low, high = ends_of(axis)
+    if axis.step is not None:
+        return _typed(_stepped(axis, np.arange(steps_of(axis) + 1)), parameter)
+    if axis.points is None:
+        return list(range(int(low), int(high) + 1))
+    return _points(axis, axis.points, parameter)
+
+
+def ends(axis: Axis, parameter: Parameter) -> list[Value]:
+    """The listed values, or the two ends of a range."""
+    if axis.values is not None:
+        return list(axis.values)
+    return [parameter.typed(end) for end in ends_of(axis)]
+
+
+def values_at(axis: Axis, parameter: Parameter, places: np.ndarray) -> np.ndarray:
+    """The axis at these places between its ends, which are 0 and 1; equally many places lead to each value."""
+    if axis.values is not None:
+        chosen: np.ndarray = column_of(axis.values)[index_at(places, len(axis.values))]
+        return chosen
+    low, high = ends_of(axis)
+    if axis.step is not None:
+        found = _stepped(axis, index_at(places, steps_of(axis) + 1))
+        return found.astype(int) if parameter.type is int else found
+    if parameter.type is int:
+        low, high = low - 0.5, high + 0.5
+    if axis.scale == "linear":
+        drawn = low + places * (high - low)
+    else:
+        drawn = np.exp(np.log(low) + places * (np.log(high) - np.log(low)))
+    if parameter.type is int:
+        return np.clip(np.rint(drawn), *ends_of(axis)).astype(int)
+    return np.clip(drawn, *ends_of(axis))
+
+
+def nearest_value(axis: Axis, parameter: Parameter, value: Value) -> Value:
+    """The value as the axis would give it: on its nearest step, where the range has steps."""
+    if axis.values is not None or axis.step is None:
+        return parameter.typed(value)
+    low, _ = ends_of(axis)
+    index = min(max(round((float(value) - low) / axis.step), 0), steps_of(axis))
+    (found,) = _typed(_stepped(axis, np.array([index])), parameter)
+    return found
+
+
+def problem_with(axis: Axis, parameter: Parameter, value: Value) -> str | None:
+    """Why the axis does not have this value of the parameter's type, or None where it has."""
+    if axis.values is not None:
+        return None if value in axis.values else f"{value!r} is not one of its values {_shown(axis.values)}"
+    low, high = ends_of(axis)
+    if not low <= float(value) <= high:
+        return f"{value!r} is not between {low:g} and {high:g}"
+    if axis.step is not None:
+        near = nearest_value(axis, parameter, value)
+        if not math.isclose(float(near), float(value), rel_tol=_ROUNDING, abs_tol=_ROUNDING * axis.step):
+            return f"{value!r} is not on a step; {near!r} is"
+    return None
+
+
+def index_at(places: np.ndarray, count: int) -> np.ndarray:
+    """Which of so many each place between 0 and 1 leads to."""
+    index: np.ndarray = np.minimum((places * count).astype(int), count - 1)
+    return index
+
+
+def column_of(values: list[Any]) -> np.ndarray:
+    """Words stay Python strings: numpy's would be cut to the length of the first."""
+    return np.array(values, dtype=object if isinstance(values[0], str) else None)
+
+
+def cleaned(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def ends_of(axis: Axis) -> tuple[float, float]:
+    assert axis.min is not None
+    assert axis.max is not None
+    return axis.min, axis.max
+
+
+def _stepped(axis: Axis, index: np.ndarray) -> np.ndarray:
+    low, high = ends_of(axis)
+    assert axis.step is not None
+    last = steps_of(axis)
+    distinct, where = np.unique(index, return_inverse=True)
+    values = [
+        low if i == 0 else high if i == last else min(max(cleaned(low + int(i) * axis.step), low), high)
+        for i in distinct
+    ]
+    at: np.ndarray = np.array(values, dtype=float)[where]
+    return at
+
+
+def _points(axis: Axis, points: int, parameter: Parameter) -> list[Value]:
+    low, high = ends_of(axis)
+    spread = np.geomspace if axis.scale == "log" else np.linspace
+    at = spread(low, high, points) if points > 1 else np.array([low])
+    if parameter.type is int:
+        return [int(value) for value in np.unique(np.rint(at))]
+    inner = [min(max(cleaned(value), low), high) for value in at[1:-1]]
+    return list(dict.fromkeys([low, *inner, high][:points]))
+
+
+def _typed(column: np.ndarray, parameter: Parameter) -> list[Value]:
+    return [parameter.typed(value) for value in column.tolist()]
+
+
+def _shown(values: list[Value]) -> str:
+    return ", ".join(map(str, values[:8])) + (", …" if len(values) > 8 else "")

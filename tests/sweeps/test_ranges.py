@@ -1,0 +1,80 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweeps import ranges
+from sweeps.spec import Axis
+from tests.bowls import BOWL
+
+X, RATE, LEVEL = (BOWL.parameters[name] for name in ("x", "rate", "level"))
+
+
+@pytest.mark.parametrize(
+    ("axis", "values"),
+    [
+        ({"min": 0, "max": 0.5, "step": 0.1}, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]),
+        ({"min": 0.1, "max": 0.3, "step": 0.1}, [0.1, 0.2, 0.3]),
+        ({"min": -1, "max": 1, "step": 1}, [-1.0, 0.0, 1.0]),
+        ({"min": 1, "max": 2, "step": 1 / 3}, [1.0, 1.33333333333, 1.66666666667, 2.0]),
+        ({"min": 0.1, "max": 0.7, "step": 0.6}, [0.1, 0.7]),
+    ],
+)
+def test_the_steps_of_a_range_are_round_numbers_from_end_to_end(axis: dict[str, Any], values: list[float]) -> None:
+    assert ranges.listed(Axis(**axis), X) == values
+
+
+def test_the_steps_of_whole_numbers_are_whole() -> None:
+    values = ranges.listed(Axis(min=10, max=50, step=20), LEVEL)
+    assert values == [10, 30, 50]
+    assert all(type(value) is int for value in values)
+
+
+@given(st.integers(-50, 50), st.integers(1, 400), st.sampled_from([0.1, 0.01, 0.025, 0.3, 1.0, 7.0]))
+def test_a_step_comes_out_the_same_from_a_list_a_draw_and_a_search(start: int, steps: int, step: float) -> None:
+    low = ranges.cleaned(start * step)
+    axis = Axis(min=low, max=ranges.cleaned(low + steps * step), step=step)
+    assert ranges.max_that_fits(axis) is None
+    values = ranges.listed(axis, X)
+    assert len(set(values)) == steps + 1
+    drawn = ranges.values_at(axis, X, (np.arange(steps + 1) + 0.5) / (steps + 1)).tolist()
+    assert drawn == values
+    assert [ranges.nearest_value(axis, X, low + i * step) for i in range(steps + 1)] == values
+    assert all(ranges.problem_with(axis, X, value) is None for value in values)
+
+
+@pytest.mark.parametrize(("high", "fits"), [(1.0, None), (1.05, 1.0), (1.08, 1.1), (0.01, 0.1), (1.0 + 1e-12, None)])
+def test_a_range_that_is_no_whole_number_of_steps_is_offered_the_nearest_end(high: float, fits: float | None) -> None:
+    assert ranges.max_that_fits(Axis(min=0, max=high, step=0.1)) == fits
+
+
+@pytest.mark.parametrize(
+    ("axis", "value", "problem"),
+    [
+        (Axis(values=[1.0, 2.0]), 2.0, None),
+        (Axis(values=[1.0, 2.0]), 3.0, "3.0 is not one of its values 1.0, 2.0"),
+        (Axis(min=0, max=1), 0.5, None),
+        (Axis(min=0, max=1), 1.5, "1.5 is not between 0 and 1"),
+        (Axis(min=0, max=1, step=0.1), 0.3, None),
+        (Axis(min=0, max=1, step=0.1), 0.1 + 0.2, None),
+        (Axis(min=0, max=1, step=0.1), 0.33, "0.33 is not on a step; 0.3 is"),
+    ],
+)
+def test_an_axis_says_why_it_does_not_have_a_value(axis: Axis, value: float, problem: str | None) -> None:
+    assert ranges.problem_with(axis, X, value) == problem
+
+
+def test_places_lead_to_each_value_equally_often() -> None:
+    places = (np.arange(1200) + 0.5) / 1200
+    for axis in (Axis(values=[1, 2, 3, 4]), Axis(min=1, max=4), Axis(min=2, max=8, step=2)):
+        _, counts = np.unique(ranges.values_at(axis, LEVEL, places), return_counts=True)
+        assert counts.tolist() == [300] * 4
+
+
+def test_the_ends_are_reached_exactly() -> None:
+    axis = Axis(min=0.001, max=0.7, scale="log")
+    low, high = ranges.values_at(axis, RATE, np.array([0.0, 1.0]))
+    assert (low, high) == (0.001, 0.7)
+    assert ranges.index_at(np.array([1.0]), 3).tolist() == [2]
