@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
+from sweeps import ranges
+from sweeps.combine import mistakes_between
 from sweeps.document import LARGEST_BYTES, Document, Path, kind_of, read_document
 from sweeps.errors import Problem, SpecError, nearest
 from sweeps.expression import Expression, ExpressionError, parse_expression
@@ -14,10 +16,6 @@ from tasks.parameters import Parameter, Value
 from tasks.registry import find_task, task_names
 from tasks.task import Task
 
-# An integer range without points is walked through value by value on a grid, up to this length.
-LONGEST_WALK = 10_000
-# A grid is walked through whenever it is planned; this many cells take a few minutes.
-LARGEST_GRID = 100_000_000
 _LARGEST_INT = 2**63 - 1
 
 
@@ -80,6 +78,10 @@ class _Check:
         self.values = document.values
         self.problems: list[Problem] = []
         self.task: Task[Any] | None = None
+        groups = self.values.get("zip")
+        self.zipped = (
+            {str(n) for group in groups if isinstance(group, list) for n in group} if isinstance(groups, list) else ()
+        )
 
     def spec(self) -> Spec | None:
         self._unknown_keys()
@@ -88,20 +90,14 @@ class _Check:
         for key in ("method", "seeds", "budget", "resources", "track", "early_terminate"):
             if key in self.values:
                 read[key] = self._section(key)
-        if read.get("early_terminate") is not None:
-            self._say(
-                ("early_terminate",),
-                "this version runs every run to its last step; remove the key (stopping rules are not there yet)",
-            )
-        read["exclude"] = self._exclude()
-        read["zip"] = tuple(tuple(group) for group in self.values.get("zip") or ())
-        read["try_first"] = tuple(self.values.get("try_first") or ())
-        read["start_from"] = tuple(self.values.get("start_from") or ())
-        if self.problems:
+        read |= {"exclude": self._exclude(), "zip": self._zip(), "try_first": self._try_first()}
+        read["start_from"] = self._start_from()
+        if self.problems or self.task is None:
             return None
         spec = Spec.model_construct(**read)
-        self._what_goes_together(spec)
-        return spec
+        for path, text in mistakes_between(spec, self.task):
+            self._say(path, text)
+        return spec if self.problems else spec.model_copy(update={"try_first": _as_axes_have_them(spec, self.task)})
 
     def _say(self, path: Path, text: str) -> None:
         self.problems.append(self.document.problem(path, text))
@@ -202,11 +198,12 @@ class _Check:
         typed = [self._typed((*path, "values", i), value, parameter) for i, value in enumerate(axis.values)]
         seen = set()
         for i, value in enumerate(typed):
-            if (type(value), value) in seen:
+            # Of axes that go together, the combination must differ, not each value.
+            if (type(value), value) in seen and path[1] not in self.zipped:
                 self._say((*path, "values", i), f"{value!r} stands twice")
             seen.add((type(value), value))
-        if axis.points is not None or axis.scale != "linear":
-            self._say(path, "points and scale belong to a range, not to a list of values")
+        if axis.points is not None or axis.step is not None or axis.scale != "linear":
+            self._say(path, "points, step and scale belong to a range, not to a list of values")
         return axis.model_copy(update={"values": typed})
 
     def _axis_of_range(self, path: Path, axis: Axis, parameter: Parameter | None) -> Axis:
@@ -218,12 +215,8 @@ class _Check:
             return axis
         for end in ("min", "max"):
             self._typed((*path, end), whole(getattr(axis, end)), parameter)
-        if axis.min >= axis.max:
-            self._say(
-                path, f"min {axis.min:g} is not below max {axis.max:g}; a single value is written without a range"
-            )
-        if axis.scale == "log" and axis.min <= 0:
-            self._say((*path, "min"), f"{axis.min:g} is not above 0, as a log scale needs")
+        for key, text in ranges.range_problems(axis, parameter):
+            self._say((*path, key) if key else path, text)
         return axis
 
     def _conditions(self, read: Mapping[str, Any]) -> None:
@@ -249,6 +242,49 @@ class _Check:
         for i, text in enumerate(given):
             self._expression(text, ("exclude", i))
         return tuple(map(str, given))
+
+    def _zip(self) -> tuple[tuple[str, ...], ...]:
+        """Groups of names; what they may name is a matter of what goes together."""
+        given = self.values.get("zip")
+        if given is None:
+            return ()
+        if not isinstance(given, list) or not all(isinstance(group, list) for group in given):
+            self._say(("zip",), "write a list of groups, such as [[dim, width]]")
+            return ()
+        for i, group in enumerate(given):
+            for name in group:
+                if not isinstance(name, str):
+                    self._say(("zip", i), f"{name!r} is not the name of a parameter")
+        return tuple(tuple(map(str, group)) for group in given)
+
+    def _try_first(self) -> tuple[dict[str, Any], ...]:
+        given = self.values.get("try_first")
+        if given is None:
+            return ()
+        if not isinstance(given, list) or not all(isinstance(cell, dict) for cell in given):
+            self._say(("try_first",), "write a list of cells, such as [{width: 64, rate: 0.1}]")
+            return ()
+        declared = self.task.parameters if self.task else {}
+        cells: list[dict[str, Any]] = [{} for _ in given]
+        for i, cell in enumerate(given):
+            for name, value in cell.items():
+                path: Path = ("try_first", i, name)
+                if self.task and name not in declared:
+                    self._say(path, f"not a parameter of {self.task.name}{nearest(name, declared)}")
+                elif not isinstance(value, Value):
+                    self._say(path, "has no value" if value is None else f"is {kind_of(value)}; write one value")
+                else:
+                    cells[i][name] = self._typed(path, value, declared.get(name))
+        return tuple(cells)
+
+    def _start_from(self) -> tuple[str, ...]:
+        given = self.values.get("start_from")
+        if given is None or isinstance(given, str):
+            given = [] if given is None else [given]
+        if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+            self._say(("start_from",), "write a list of names of sweeps in the store")
+            return ()
+        return tuple(given)
 
     def _expression(self, text: object, path: Path) -> Expression | None:
         try:
@@ -314,49 +350,14 @@ class _Check:
             self._say(where, text)
         return section
 
-    def _what_goes_together(self, spec: Spec) -> None:
-        method = spec.method.name
-        if method == "grid":
-            for name, axis in spec.axes().items():
-                if axis.values is None and axis.points is None and not self._walkable(name, axis):
-                    self._say(("parameters", name), "a grid over a range needs points; write how many, or list values")
-            if spec.budget.cells is not None:
-                self._say(("budget", "cells"), "a grid runs all its cells; remove it, or use method random or tpe")
-        else:
-            if spec.budget.cells is None:
-                self._say(("budget", "cells"), f"is missing; {method} needs to know how many cells to propose")
-            if not spec.axes():
-                self._say(("parameters",), f"none varies, so {method} has nothing to propose")
-        if method == "tpe" and not spec.metric:
-            self._say(("metric",), "is missing; tpe needs to know what to improve, such as {name: .., goal: minimize}")
-        if self.task and not self.problems:
-            self._task_agrees(spec)
 
-    def _walkable(self, name: str, axis: Axis) -> bool:
-        assert axis.min is not None
-        assert axis.max is not None
-        whole = self.task is not None and self.task.parameters[name].type is int
-        return whole and axis.scale == "linear" and axis.max - axis.min < LONGEST_WALK
-
-    def _task_agrees(self, spec: Spec) -> None:
-        """Rules between parameters, tried on a first cell and on each single value of the axes."""
-        from sweeps.space import Space
-
-        assert self.task is not None
-        space = Space(spec, self.task)
-        if spec.method.name == "grid" and space.grid_size > LARGEST_GRID:
-            size = f"{space.grid_size:,} cells, more than {LARGEST_GRID:,}"
-            self._say(("parameters",), f"make a grid of {size}; give fewer values, or draw some with method random")
-            return
-        first = space.sample_cell()
-        tried: list[tuple[Path, Mapping[str, Value]]] = [(("parameters",), first)]
-        tried += [(("parameters", name), {**first, **changed}) for name, changed in space.single_changes()]
-        told = set()
-        for path, cell in tried:
-            for text in self.task.conflicts(self.task.settings(cell)):
-                if text not in told:
-                    told.add(text)
-                    self._say(path, text)
+def _as_axes_have_them(spec: Spec, task: Task[Any]) -> tuple[dict[str, Value], ...]:
+    """The cells to try first: on the steps of their ranges, and without what all cells share."""
+    axes = spec.axes()
+    return tuple(
+        {n: ranges.nearest_value(axes[n], task.parameters[n], value) for n, value in given.items() if n in axes}
+        for given in spec.try_first
+    )
 
 
 def _reached(name: str, reads: Mapping[str, frozenset[str]]) -> set[str]:

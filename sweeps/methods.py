@@ -16,7 +16,7 @@ _POPULATIONS = ("nsga2", "nsga3")
 
 def refusals(spec: Spec, task: Any = None) -> list[tuple[Path, str]]:
     """What does not go together in this spec: where, and why."""
-    return [*_search(spec), *_seeds_and_stopping(spec), *_earlier(spec)]
+    return [*_search(spec), *_seeds(spec), *_earlier(spec)]
 
 
 def _search(spec: Spec) -> list[tuple[Path, str]]:
@@ -38,14 +38,12 @@ def _search(spec: Spec) -> list[tuple[Path, str]]:
     return found
 
 
-def _seeds_and_stopping(spec: Spec) -> list[tuple[Path, str]]:
+def _seeds(spec: Spec) -> list[tuple[Path, str]]:
     found: list[tuple[Path, str]] = []
-    if spec.early_terminate is not None and len(spec.metric) != 1:
-        found.append((("early_terminate",), f"compares runs by one objective; {_listed(spec)}"))
     if spec.seeds.up_to is not None and len(spec.metric) != 1:
         found.append((("seeds", "up_to"), f"gives more seeds to the best by one objective; {_listed(spec)}"))
-    if spec.seeds.up_to is not None and spec.seeds.up_to < spec.seeds.count:
-        text = f"{spec.seeds.up_to} is less than count, {spec.seeds.count}; each cell has at least those"
+    if spec.seeds.up_to is not None and spec.seeds.up_to <= spec.seeds.count:
+        text = f"{spec.seeds.up_to} is not above count, {spec.seeds.count}, which each cell has anyway"
         found.append((("seeds", "up_to"), text))
     return found
 
@@ -57,9 +55,8 @@ def _earlier(spec: Spec) -> list[tuple[Path, str]]:
     found: list[tuple[Path, str]] = []
     if spec.start_from:
         found.append((("start_from",), f"{name} learns nothing from results; remove it, or use {_LEARNING}"))
-    if spec.try_first:
-        why = "runs all its cells anyway" if name == "grid" else "draws all its cells"
-        found.append((("try_first",), f"{name} {why}; remove it, or use {_LEARNING}"))
+    if spec.try_first and name == "grid":
+        found.append((("try_first",), f"a grid runs all its cells anyway; remove it, or use random, qmc, {_LEARNING}"))
     return found
 
 

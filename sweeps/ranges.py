@@ -5,6 +5,7 @@ same id whether a grid, a draw or a search came to it. The ends of a range stay 
 """
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ def nearest_value(axis: Axis, parameter: Parameter, value: Value) -> Value:
 def problem_with(axis: Axis, parameter: Parameter, value: Value) -> str | None:
     """Why the axis does not have this value of the parameter's type, or None where it has."""
     if axis.values is not None:
-        return None if value in axis.values else f"{value!r} is not one of its values {_shown(axis.values)}"
+        return None if value in axis.values else f"{value!r} is not one of its values {shown(axis.values)}"
     low, high = ends_of(axis)
     if not low <= float(value) <= high:
         return f"{value!r} is not between {low:g} and {high:g}"
@@ -97,13 +98,35 @@ def problem_with(axis: Axis, parameter: Parameter, value: Value) -> str | None:
     return None
 
 
+def range_problems(axis: Axis, parameter: Parameter | None) -> Iterator[tuple[str | None, str]]:
+    """What is wrong with a range whose ends are right by themselves: under which of its keys, and why."""
+    low, high = ends_of(axis)
+    if low >= high:
+        yield None, f"min {low:g} is not below max {high:g}; a single value is written without a range"
+    if axis.scale == "log" and low <= 0:
+        yield "min", f"{low:g} is not above 0, as a log scale needs"
+    if axis.step is None:
+        return
+    if axis.points is not None:
+        yield None, "gives both points and step; keep one of them"
+    if axis.scale == "log":
+        yield "step", "steps are of equal length, which a log scale has not; give points instead, or list values"
+    elif parameter and parameter.type is int and not axis.step.is_integer():
+        yield "step", f"{axis.step!r} is not a whole number, as {parameter.name} takes"
+    elif low < high and axis.step < 10.0 ** (1 - DIGITS) * max(abs(low), abs(high)):
+        yield "step", f"{axis.step:g} is too small beside {max(abs(low), abs(high)):g}: values have {DIGITS} digits"
+    elif low < high and (fitting := max_that_fits(axis)) is not None:
+        text = f"{high:g} is not a whole number of steps of {axis.step:g} from {low:g}"
+        yield "max", f"{text}; the nearest is {fitting:.{DIGITS}g}"
+
+
 def index_at(places: np.ndarray, count: int) -> np.ndarray:
     """Which of so many each place between 0 and 1 leads to."""
     index: np.ndarray = np.minimum((places * count).astype(int), count - 1)
     return index
 
 
-def column_of(values: list[Any]) -> np.ndarray:
+def column_of(values: Sequence[Any]) -> np.ndarray:
     """Words stay Python strings: numpy's would be cut to the length of the first."""
     return np.array(values, dtype=object if isinstance(values[0], str) else None)
 
@@ -145,5 +168,6 @@ def _typed(column: np.ndarray, parameter: Parameter) -> list[Value]:
     return [parameter.typed(value) for value in column.tolist()]
 
 
-def _shown(values: list[Value]) -> str:
+def shown(values: list[Value]) -> str:
+    """The first of the values, for a message."""
     return ", ".join(map(str, values[:8])) + (", …" if len(values) > 8 else "")

@@ -7,7 +7,7 @@ conditions are decided on whole columns, and ids are made from pieces that cells
 import itertools
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ from tasks.parameters import Value
 from tasks.task import Task
 
 CHUNK = 1 << 15
+# So many chunks of draws may bring nothing new; then all there is has been found.
+IDLE = 50
 Places = Callable[[int], list[np.ndarray]]
 """The next so many places between 0 and 1, for each dimension of a space."""
 
@@ -40,6 +42,11 @@ class Cells:
     def values(self, i: int) -> dict[str, Value]:
         """All parameters of one cell."""
         return {**self.common, **{name: column[i] for name, column in self.columns.items()}}
+
+    def rows(self, wanted: Sequence[int]) -> "Cells":
+        """Some of them."""
+        columns = {name: [column[i] for i in wanted] for name, column in self.columns.items()}
+        return Cells([self.ids[i] for i in wanted], self.common, columns)
 
 
 class Space:
@@ -85,6 +92,11 @@ class Space:
     def combinations(self, group: tuple[str, ...]) -> list[tuple[Value, ...]]:
         """The candidates of axes that go together, or of a single axis, as tuples."""
         return list(zip(*(self.candidates(name) for name in group), strict=True))
+
+    def combinations_with(self, group: tuple[str, ...], given: Mapping[str, Value]) -> list[tuple[Value, ...]]:
+        """Those of the combinations that have the given values."""
+        places = {group.index(name): value for name, value in given.items()}
+        return [values for values in self.combinations(group) if all(values[i] == v for i, v in places.items())]
 
     @property
     def grid_size(self) -> int:
@@ -137,35 +149,43 @@ class Space:
         Draws are made by dimension and index, so that wanting more adds cells and changes none.
         """
         places = self._sobol() if self.spec.method.name == "qmc" else self._random()
+        firsts = (self.first(i) for i in range(len(self.spec.try_first)))
+        count = min(CHUNK, 1 << max(256, wanted).bit_length())
+        draws = (self._at(places(count)) for _ in itertools.count())
         seen: set[str] = set()
         idle = 0
-        count = min(CHUNK, 1 << max(256, wanted).bit_length())
-        while len(seen) < wanted:
-            columns: dict[str, np.ndarray] = {}
-            for group, at in zip(self.dimensions, places(count), strict=True):
-                columns |= self._values_at(group, at)
-            for _ in self._settle_conditions(columns, count):
-                pass
-            chunk = self._chunk(columns, ~self._excluded(columns, count))
+        for chunk in itertools.chain(firsts, draws):
             fresh = []
             for i, cell in enumerate(chunk.ids):
                 if cell not in seen and len(seen) < wanted:
                     seen.add(cell)
                     fresh.append(i)
-            idle = 0 if fresh else idle + 1
-            if idle == 50:
-                return  # the space is discrete and small, and all of it has been drawn
             if fresh:
-                yield Cells(
-                    [chunk.ids[i] for i in fresh],
-                    chunk.common,
-                    {name: [column[i] for i in fresh] for name, column in chunk.columns.items()},
-                )
+                yield chunk.rows(fresh)
+            idle = 0 if fresh else idle + 1
+            if len(seen) == wanted or idle == IDLE:
+                return  # the space is discrete and small, and all of it has been drawn
 
-    def _random(self) -> Places:
+    def first(self, i: int) -> Cells:
+        """The cell that `try_first` names there, what it leaves open drawn at random; none if it is excluded."""
+        given = self.spec.try_first[i]
+        cells = self._at([places[:256] for places in self._random(zlib.crc32(b"try_first"), i)(256)], given)
+        return cells.rows([0]) if len(cells) else cells
+
+    def _at(self, places: list[np.ndarray], given: Mapping[str, Value] | None = None) -> Cells:
+        """The cells at these places of the dimensions, but for those that are excluded."""
+        columns: dict[str, np.ndarray] = {}
+        count = len(places[0]) if places else 1
+        for group, at in zip(self.dimensions, places, strict=True):
+            columns |= self._values_at(group, at, {n: v for n, v in (given or {}).items() if n in group})
+        for _ in self._settle_conditions(columns, count):
+            pass
+        return self._chunk(columns, ~self._excluded(columns, count))
+
+    def _random(self, *more: int) -> Places:
         seed = self.spec.method.seed
         names = [",".join(group) for group in self.dimensions]
-        streams = [np.random.default_rng([seed, zlib.crc32(name.encode())]) for name in names]
+        streams = [np.random.default_rng([seed, zlib.crc32(name.encode()), *more]) for name in names]
         return lambda count: [stream.random(count) for stream in streams]
 
     def _sobol(self) -> Places:
@@ -176,12 +196,15 @@ class Space:
         engine = qmc.Sobol(max(1, len(self.dimensions)), scramble=True, bits=53, rng=np.random.default_rng(seed))
         return lambda count: list(engine.random(count).T)[: len(self.dimensions)]
 
-    def _values_at(self, group: tuple[str, ...], places: np.ndarray) -> dict[str, np.ndarray]:
-        if len(group) == 1:
+    def _values_at(
+        self, group: tuple[str, ...], places: np.ndarray, given: Mapping[str, Value]
+    ) -> dict[str, np.ndarray]:
+        if len(group) == 1 and not given:
             (name,) = group
             return {name: ranges.values_at(self.axes[name], self.task.parameters[name], places)}
-        index = ranges.index_at(places, len(self.candidates(group[0])))
-        return {name: ranges.column_of(self.candidates(name))[index] for name in group}
+        options = [tuple(given.values())] if len(group) == len(given) == 1 else self.combinations_with(group, given)
+        index = ranges.index_at(places, len(options))
+        return {n: ranges.column_of(values)[index] for n, values in zip(group, zip(*options, strict=True), strict=True)}
 
     def excludes(self, cell: Mapping[str, Value]) -> bool:
         return any(expression.holds(cell) for expression in self.exclude)
@@ -228,7 +251,9 @@ def branches(spec: Spec, task: Task[Any]) -> list[Spec]:
         fixed = {
             n: v for group, values in zip(grid, combination, strict=True) for n, v in zip(group, values, strict=True)
         }
-        branch = spec.model_copy(update={"parameters": {**spec.parameters, **fixed}, "zip": rest})
+        branch = spec.model_copy(
+            update={"parameters": {**spec.parameters, **fixed}, "zip": rest, "try_first": _within(spec, fixed)}
+        )
         varied = branch.axes().keys()
         decided = [expression for expression in space.exclude if expression.names.isdisjoint(varied)]
         if not any(expression.holds({**space.base, **fixed}) for expression in decided):
@@ -240,6 +265,13 @@ def branches(spec: Spec, task: Task[Any]) -> list[Spec]:
         branch.model_copy(update={"budget": branch.budget.model_copy(update={"cells": share + (i < more)})})
         for i, branch in enumerate(found)
     ]
+
+
+def _within(spec: Spec, fixed: Mapping[str, Value]) -> tuple[dict[str, Value], ...]:
+    """The cells to try first that a branch has, and of them what it searches."""
+    agreeing = [given for given in spec.try_first if all(fixed.get(name, v) == v for name, v in given.items())]
+    searched = [{name: v for name, v in given.items() if name not in fixed} for given in agreeing]
+    return tuple(given for given in searched if given)
 
 
 def _by_dependence(axes: Mapping[str, Axis]) -> list[str]:

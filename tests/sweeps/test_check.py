@@ -97,7 +97,7 @@ def test_keys_without_a_value_take_their_default() -> None:
          "line 3, metric.name: 'speed' is not measured by bowl; it measures height, loss, rest_step"),
         (HEAD + "metric: {name: loss, goal: minimise}",
          "line 3, metric.goal: 'minimise' is not one of minimize, maximize; did you mean minimize?"),
-        (HEAD + "method: rnd", "line 3, method.name: 'rnd' is not one of grid, random, tpe; did you mean random?"),
+        (HEAD + "method: rnd", "line 3, method.name: 'rnd' is not one of grid, random, qmc, tpe, gp, cmaes, nsga2, nsga3"),
         (HEAD + "exclude: [wdth > 1]", "line 3, exclude[0]: 'wdth' is not a parameter of bowl; did you mean width?"),
         (HEAD + "parameters: {x: {values: [1], when: rat > 1}}",
          "line 3, parameters.x.when: 'rat' is not a parameter of bowl; did you mean rate?"),
@@ -139,7 +139,7 @@ def test_keys_without_a_value_take_their_default() -> None:
          "line 3, seeds: is the value True; write a number of seeds, or {count: 20, first: 0}"),
         (HEAD + "seeds: [1, 2]", "line 3, seeds: is a list; write a number of seeds, or {count: 20, first: 0}"),
         (HEAD + "seeds: {count: x}", "line 3, seeds.count: 'x' is not a whole number"),
-        (HEAD + "budget: 6h", "line 3, budget: is the value '6h'; write a mapping of cells, wall, failures"),
+        (HEAD + "budget: 6h", "line 3, budget: is the value '6h'; write a mapping of cells, runs, wall, failures"),
         (HEAD + "budget: {wall: 6 hours}",
          "line 3, budget.wall: '6 hours' is not a time; write 90s, 15m, 6h or 2d"),
         (HEAD + "exclude: {x: 1}", "line 3, exclude: is a mapping; write a list of conditions"),
@@ -184,7 +184,7 @@ def test_keys_without_a_value_take_their_default() -> None:
         (HEAD + "parameters: {x: {values: [1], min: 2, max: 3}}",
          "line 3, parameters.x: gives both values and a range; keep one of them"),
         (HEAD + "parameters: {x: {values: [1, 2], points: 3}}",
-         "line 3, parameters.x: points and scale belong to a range, not to a list of values"),
+         "line 3, parameters.x: points, step and scale belong to a range, not to a list of values"),
         (HEAD + "parameters: {x: {values: [1, 2, 1.0]}}", "line 3, parameters.x.values[2]: 1.0 stands twice"),
         (HEAD + "parameters: {x: {values: [1], when: x > 1}}",
          "line 3, parameters.x.when: depends on x itself, directly or through other conditions"),
@@ -196,8 +196,6 @@ def test_keys_without_a_value_take_their_default() -> None:
          "line 3, parameters.width: a rough bowl holds at most 32 weights, not width 64"),
         (HEAD + "metric: [{name: loss, goal: minimize}, {name: loss, goal: maximize}]",
          "line 3, metric[1].name: 'loss' stands twice"),
-        (HEAD + "early_terminate: {type: asha}",
-         "line 3, early_terminate: this version runs every run to its last step; remove the key"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_once_with_its_place_the_rule_and_what_would_be_right(text: str, mistake: str) -> None:
@@ -239,8 +237,8 @@ colour: red
         "line 11, seeds.count: 0 is not at least 1",
         "line 12, budget.wall: 'soon' is not a time; write 90s, 15m, 6h or 2d",
         "line 12, budget.cell: not a key of budget; did you mean cells?",
-        "line 13, colour: not a key of a spec; it has name, task, method, metric, parameters, exclude, seeds, "
-        "early_terminate, budget, resources, track",
+        "line 13, colour: not a key of a spec; it has name, task, method, metric, parameters, exclude, zip, "
+        "try_first, start_from, seeds, early_terminate, budget, resources, track",
     ]
 
 

@@ -73,8 +73,34 @@ def test_places_lead_to_each_value_equally_often() -> None:
         assert counts.tolist() == [300] * 4
 
 
-def test_the_ends_are_reached_exactly() -> None:
-    axis = Axis(min=0.001, max=0.7, scale="log")
-    low, high = ranges.values_at(axis, RATE, np.array([0.0, 1.0]))
-    assert (low, high) == (0.001, 0.7)
-    assert ranges.index_at(np.array([1.0]), 3).tolist() == [2]
+@given(st.floats(1e-6, 1), st.floats(1e-6, 1), st.sampled_from(["linear", "log"]))
+def test_no_draw_leaves_its_range(first: float, second: float, scale: Any) -> None:
+    low, high = sorted((first, second))
+    drawn = ranges.values_at(Axis(min=low, max=high, scale=scale), RATE, np.array([0.0, 0.5, 1.0]))
+    assert drawn.min() >= low
+    assert drawn.max() <= high
+    assert ranges.index_at(np.array([0.0, 1.0]), 3).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("axis", "key", "text"),
+    [
+        (Axis(min=1, max=1), None, "min 1 is not below max 1; a single value is written without a range"),
+        (Axis(min=0, max=1, scale="log"), "min", "0 is not above 0, as a log scale needs"),
+        (Axis(min=0, max=1, step=0.5, points=2), None, "gives both points and step; keep one of them"),
+        (Axis(min=1, max=2, step=0.5, scale="log"), "step", "steps are of equal length, which a log scale has not; "),
+        (Axis(min=0, max=1, step=0.3), "max", "1 is not a whole number of steps of 0.3 from 0; the nearest is 0.9"),
+        (Axis(min=0, max=1, step=3), "max", "1 is not a whole number of steps of 3 from 0; the nearest is 3"),
+        (Axis(min=0, max=10, step=1e-12), "step", "1e-12 is too small beside 10: values have 12 digits"),
+    ],
+)
+def test_a_range_that_can_not_be_is_told(axis: Axis, key: str | None, text: str) -> None:
+    ((found, told),) = ranges.range_problems(axis, X)
+    assert found == key
+    assert told.startswith(text)
+
+
+def test_whole_numbers_have_whole_steps() -> None:
+    assert list(ranges.range_problems(Axis(min=0, max=4, step=2), LEVEL)) == []
+    told = list(ranges.range_problems(Axis(min=0, max=4, step=0.5), LEVEL))
+    assert told == [("step", "0.5 is not a whole number, as level takes")]

@@ -44,7 +44,7 @@ def test_a_value_that_may_be_of_several_kinds_has_one_mistake(pack: Any, text: s
 
 def test_an_unknown_key_without_a_near_one_is_told_the_keys_there_are() -> None:
     _, mistakes = read_section(Method, {"zzz": 1}, ("method",))
-    assert mistakes == [(("method", "zzz"), "not a key of method; there are name, seed, startup")]
+    assert mistakes == [(("method", "zzz"), "not a key of method; there are name, seed, startup, population")]
 
 
 @pytest.mark.parametrize(("value", "shown"), [(3.0, 3), (0.5, 0.5), (-2.0, -2), (float("inf"), float("inf"))])

@@ -50,8 +50,8 @@ def test_a_stored_spec_is_complete_and_any_yaml_reader_reads_it() -> None:
     stored = yaml.safe_load(bowl_spec().to_yaml())
     assert list(stored)[:2] == ["name", "task"]
     assert stored["seeds"] == {"count": 2, "first": 0}
-    assert stored["method"] == {"name": "grid", "seed": 0, "startup": 20}
-    assert stored["parameters"] == {"x": {"values": [0.0, 1.0, 2.0], "scale": "linear"}}
+    assert stored["method"] == {"name": "grid", "seed": 0, "startup": 20, "population": 50}
+    assert stored["parameters"] == {"x": {"values": [0.0, 1.0, 2.0], "scale": "linear", "grid": False}}
 
 
 @pytest.mark.parametrize(
