@@ -22,6 +22,19 @@ RANDOM: dict[str, Any] = {
 }
 TPE: dict[str, Any] = {**RANDOM, "method": {"name": "tpe", "seed": 1}, "exclude": []}
 
+QMC: dict[str, Any] = {**RANDOM, "method": {"name": "qmc", "seed": 1}}
+ZIP: dict[str, Any] = {
+    "parameters": {"x": {"values": [0, 1]}, "level": {"values": [5, 6]}, "width": {"values": [1, 2]}},
+    "zip": [["x", "level"]],
+}
+STEPS: dict[str, Any] = {**TPE, "parameters": {"x": {"min": 0, "max": 1, "step": 0.2}}}
+BRANCHES: dict[str, Any] = {
+    **TPE, "parameters": {"x": {"min": 0, "max": 1}, "level": {"values": [1, 2], "grid": True}},
+}  # fmt: skip
+DRAWN_BRANCHES: dict[str, Any] = {**BRANCHES, "method": "random", "try_first": [{"x": 0.5}]}
+RACE: dict[str, Any] = {**GRID, "seeds": {"count": 3, "first": 2, "up_to": 9}}
+ASHA = {"type": "asha", "min_steps": 2}
+
 
 def told(old: dict[str, Any], **changes: Any) -> list[str]:
     return changes_that_do_not_widen(bowl_spec(**old), bowl_spec(**{**old, **changes}), BOWL)
@@ -31,7 +44,7 @@ def parameters(old: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {**old["parameters"], **changes}
 
 
-@pytest.mark.parametrize("old", [GRID, RANDOM, TPE], ids=["grid", "random", "tpe"])
+@pytest.mark.parametrize("old", [GRID, RANDOM, TPE, QMC, ZIP, STEPS, BRANCHES, DRAWN_BRANCHES, RACE])
 def test_the_same_spec_widens(old: dict[str, Any]) -> None:
     assert told(old) == []
 
@@ -54,9 +67,33 @@ def test_the_same_spec_widens(old: dict[str, Any]) -> None:
         (RANDOM, {"seeds": 5}),
         (TPE, {"budget": {"cells": 20}}),
         (TPE, {"parameters": {"x": {"min": -1, "max": 2}}}),
-        (TPE, {"method": {"name": "tpe", "seed": 1, "startup": 5}}),
+        (TPE, {"method": {"name": "tpe", "seed": 1, "startup": 5, "population": 9}}),
+        (TPE, {"try_first": [{"x": 0.5}]}),
+        (TPE, {"start_from": ["other"]}),
+        (TPE, {"budget": {"cells": 10, "runs": 5, "wall": "1h"}}),
+        ({**TPE, "start_from": ["other"], "try_first": [{"x": 0.5}]}, {"start_from": [], "try_first": []}),
+        (QMC, {"budget": {"cells": 20}}),
+        (RANDOM, {"try_first": [{"x": 0.5}], "budget": {"cells": 11}}),
+        ({**RANDOM, "try_first": [{"x": 0.5}]}, {"try_first": [{"x": 0.5}, {"x": 0.6}], "budget": {"cells": 11}}),
+        (ZIP, {"zip": []}),
+        (ZIP, {"parameters": parameters(ZIP, x={"values": [2, 1, 0]}, level={"values": [9, 6, 5]})}),
+        ({"parameters": {"x": 1}}, {**ZIP, "parameters": {"x": {"values": [1, 2]}, "level": {"values": [1, 2]}}}),
+        (STEPS, {"parameters": {"x": {"min": 0, "max": 1}}}),
+        (STEPS, {"parameters": {"x": {"min": 0, "max": 1, "step": 0.1}}}),
+        (STEPS, {"parameters": {"x": {"min": -1, "max": 2, "step": 0.2}}}),
+        (BRANCHES, {"parameters": parameters(BRANCHES, level={"values": [1, 2, 3], "grid": True}),
+                    "budget": {"cells": 15}}),
+        (DRAWN_BRANCHES, {"budget": {"cells": 11}}),
+        (DRAWN_BRANCHES, {"try_first": [{"x": 0.5}, {"x": 0.6}], "budget": {"cells": 12}}),
+        (DRAWN_BRANCHES, {"try_first": [{"x": 0.5}, {"x": 0.6, "level": 1}], "budget": {"cells": 11}}),
+        (RACE, {"seeds": {"count": 4, "first": 2, "up_to": 20}}),
+        (RACE, {"seeds": {"count": 9, "first": 2}}),
+        (GRID, {"seeds": {"count": 3, "first": 2, "up_to": 9}}),
+        (GRID, {"early_terminate": ASHA}),
+        ({**GRID, "early_terminate": ASHA}, {"early_terminate": {"type": "median"}}),
+        ({**GRID, "early_terminate": ASHA}, {"early_terminate": None}),
     ],
-)
+)  # fmt: skip
 def test_what_only_adds_runs_widens(old: dict[str, Any], changes: dict[str, Any]) -> None:
     assert told(old, **changes) == []
 
@@ -87,6 +124,39 @@ def test_what_only_adds_runs_widens(old: dict[str, Any], changes: dict[str, Any]
         (TPE, {"parameters": {"x": {"min": 0.5, "max": 2}}},
          "parameters.x: was {min: 0.0, max: 1.0}, now {min: 0.5, max: 2.0}; the old range is not within the new one"),
         (TPE, {"metric": {"name": "loss", "goal": "maximize"}}, "metric: a search can't change its aim half-way"),
+        (TPE, {"parameters": {"x": {"values": [0, 1]}}},
+         "parameters.x: was {min: 0.0, max: 1.0}, now {values: [0.0, 1.0]}; the old range is not within the new one"),
+        ({**GRID, "early_terminate": ASHA}, {"metric": {"name": "height", "goal": "minimize"}},
+         "metric: runs were stopped by the old aim; remove early_terminate, so that they are run on"),
+        (QMC, {"parameters": {"x": {"min": 0, "max": 1, "step": 0.5}}},
+         "parameters.x: was {min: 0.0, max: 1.0}, now {min: 0.0, max: 1.0, step: 0.5}; qmc cells would all be others"),
+        (QMC, {"exclude": []}, "exclude: was x > 0.9, now nothing; qmc cells would be others"),
+        (TPE, {"parameters": {"x": {"min": 0, "max": 1, "step": 0.5}}},
+         "parameters.x: was {min: 0.0, max: 1.0}, now {min: 0.0, max: 1.0, step: 0.5}; "
+         "the old range is not within the new one"),
+        (STEPS, {"parameters": {"x": {"min": 0, "max": 1.2, "step": 0.3}}},
+         "parameters.x: was {min: 0.0, max: 1.0, step: 0.2}, now {min: 0.0, max: 1.2, step: 0.3}; "
+         "the old range is not within the new one"),
+        (ZIP, {"parameters": parameters(ZIP, x={"values": [1, 0]})},
+         "zip: x, level now go together, which leaves combinations out"),
+        ({**ZIP, "zip": []}, {"zip": [["x", "level"]]}, "zip: x, level now go together, which leaves combinations out"),
+        (ZIP, {"zip": [["x", "width"]]}, "zip: x, width now go together, which leaves combinations out"),
+        ({**RANDOM, **ZIP}, {"zip": []}, "zip: was x, level, now nothing; random cells would all be others"),
+        (BRANCHES, {"parameters": parameters(BRANCHES, level={"values": [1, 2]})},
+         "parameters.level: was {values: [1, 2], grid: True}, now {values: [1, 2]}; "
+         "the other axes would be searched in other branches"),
+        (BRANCHES, {"parameters": parameters(BRANCHES, level={"values": [1, 2, 3], "grid": True})},
+         "budget.cells: 3 branches now share it, so that 5 cells become 4 in each branch; raise it"),
+        (RACE, {"seeds": {"count": 3, "first": 2, "up_to": 8}},
+         "seeds.up_to: was 9, now 8; some cells may have more seeds already"),
+        (RACE, {"seeds": {"count": 3, "first": 2}},
+         "seeds.up_to: was 9, gone; some cells may have more seeds already"),
+        (RANDOM, {"try_first": [{"x": 0.5}]},
+         "try_first: 1 more, which leaves drawn cells out; raise budget.cells by as many"),
+        ({**RANDOM, "try_first": [{"x": 0.5}]}, {"try_first": [{"x": 0.6}], "budget": {"cells": 20}},
+         "try_first: add cells to its end alone, so that none is left out"),
+        (DRAWN_BRANCHES, {"try_first": [{"x": 0.5}, {"x": 0.6}], "budget": {"cells": 11}},
+         "try_first: 1 more, which leaves drawn cells out; raise budget.cells by as many in each branch"),
     ],
 )  # fmt: skip
 def test_what_takes_runs_away_or_changes_their_meaning_is_told(
