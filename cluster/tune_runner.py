@@ -7,8 +7,10 @@ actor takes up its pack from there, so Tune's snapshots, loggers and restore are
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 # Read by Tune when it is imported.
@@ -31,13 +33,16 @@ from sweeps.errors import MislabelError, StoreError
 from sweeps.feed import Feed
 from sweeps.inline import reason
 from sweeps.order import PackOrder
-from sweeps.spec import Resources
+from sweeps.referee import Entry, Referee, Values, Watch, watch_of
+from sweeps.spec import Resources, spec_from_stored
 from sweeps.store import Store
 from sweeps.worker import Report, Worker
 
 STRETCH_SECONDS = 1.0
 # How often a pack whose worker or machine was lost is taken up again by another.
 RESTARTS = 5
+# How long a worker waits for the referee before it goes on without.
+_REFEREE_SECONDS = 30.0
 
 
 @contextmanager
@@ -79,7 +84,11 @@ def worker_memory_bytes(slots: int) -> int:
 
 def run_on_ray(feed: Feed, store: Store, resources: Resources, slots: int, show: Callable[[], None]) -> None:
     """Run until the feed is over or stopping."""
-    searcher = _PackSearcher(feed, store.folder or store.address, resources, show)
+    with _referee_actor(feed) as referee:
+        _run(_PackSearcher(feed, store.folder or store.address, resources, referee, show), resources, slots)
+
+
+def _run(searcher: "_PackSearcher", resources: Resources, slots: int) -> None:
     trainable = tune.with_resources(_PackTrainable, {"cpu": resources.cpu, "gpu": resources.gpu})
     with tempfile.TemporaryDirectory(prefix="mislabel-tune-") as folder:
         tuner = tune.Tuner(
@@ -92,7 +101,7 @@ def run_on_ray(feed: Feed, store: Store, resources: Resources, slots: int, show:
                 trial_dirname_creator=_dirname,
             ),
             run_config=tune.RunConfig(
-                name=feed.plan.spec.name,
+                name=searcher.sweep,
                 storage_path=folder,
                 verbose=0,
                 failure_config=tune.FailureConfig(max_failures=RESTARTS),
@@ -118,7 +127,8 @@ class _PackTrainable(tune.Trainable):
     def step(self) -> dict[str, Any]:
         order = PackOrder.from_json(self._config["order"])
         report, broken = self._worked(order)
-        done = report.finished or report.halted or report.error is not None or broken is not None
+        ended = report.finished or report.halted or report.parked
+        done = ended or report.error is not None or broken is not None
         if done:
             self._worker = None
         return {"report": report, "broken": broken, "done": done}
@@ -127,27 +137,89 @@ class _PackTrainable(tune.Trainable):
         try:
             if self._worker is None:
                 files = Store(self._config["store"]).sweep(order.sweep)
-                self._worker = Worker(order, files, device_from_ray(), self._config["objectives"])
+                self._worker = Worker(order, files, device_from_ray(), self._config["objectives"], self._watch())
             report = self._worker.work(STRETCH_SECONDS)
-            if not report.finished and self._worker.files.read_text("stop") is not None:
+            if not (report.finished or report.parked) and self._worker.files.read_text("stop") is not None:
                 self._worker.save()
-                return Report(report.pack, report.run_steps, report.train_seconds, halted=True), None
+                return replace(report, halted=True), None
             return report, None
         except StoreError as error:
             return Report(order.id, halted=True), str(error)
         except Exception as error:
             return Report(order.id, error=reason(error)), None
 
+    def _watch(self) -> Watch | None:
+        name = self._config["referee"]
+        return None if name is None else watch_of(spec_from_stored(self._config["spec"]), _FarReferee(name))
+
+
+class _FarReferee:
+    """The sweep's referee as workers reach it. Where it can't be reached, training goes on and nothing is stopped."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._actor: Any = None
+
+    def judge(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
+        answer = self._asked("judge", step, list(runs), list(values))
+        return [False] * len(runs) if answer is None else answer
+
+    def tell(self, step: int, runs: Sequence[Entry], values: Values) -> None:
+        self._asked("tell", step, list(runs), list(values))
+
+    def _asked(self, method: str, *arguments: Any) -> Any:
+        try:
+            # Asked for by name: its handle would have to survive the copies that Tune makes of a trial's config.
+            self._actor = self._actor or ray.get_actor(self._name)
+            return ray.get(getattr(self._actor, method).remote(*arguments), timeout=_REFEREE_SECONDS)
+        except (ray.exceptions.RayError, ValueError):
+            self._actor = None
+            return None
+
+
+@contextmanager
+def _referee_actor(feed: Feed) -> Iterator[str | None]:
+    """The feed's referee in an actor under a name of its own; None where no rule stops runs."""
+    if feed.referee is None:
+        yield None
+        return
+    name = f"mislabel-referee-{uuid.uuid4().hex}"
+    # Many workers ask, one at a time is answered: what is decided depends on the order alone.
+    actor = ray.remote(num_cpus=0, max_concurrency=1)(_RefereeActor).options(name=name).remote(feed.referee)
+    ray.get(actor.ready.remote())
+    try:
+        yield name
+    finally:
+        ray.kill(actor)
+
+
+class _RefereeActor:
+    def __init__(self, referee: Referee) -> None:
+        self._referee = referee
+
+    def ready(self) -> bool:
+        return True
+
+    def judge(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
+        return self._referee.judge(step, runs, values)
+
+    def tell(self, step: int, runs: Sequence[Entry], values: Values) -> None:
+        self._referee.tell(step, runs, values)
+
 
 class _PackSearcher(Searcher):
     """Tune's searcher: passes packs and reports between Tune and the feed."""
 
-    def __init__(self, feed: Feed, store: str, resources: Resources, show: Callable[[], None]) -> None:
+    def __init__(
+        self, feed: Feed, store: str, resources: Resources, referee: str | None, show: Callable[[], None]
+    ) -> None:
         super().__init__()
+        self.sweep = feed.plan.spec.name
         self._feed = feed
         self._show = show
         self._packs: dict[str, PackOrder] = {}
         self._fixed = {"store": store, "cpu": resources.cpu, "objectives": feed.means.names}
+        self._fixed |= {"referee": referee, "spec": feed.plan.spec.to_yaml()}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         order = self._feed.next()

@@ -5,13 +5,17 @@ The inline runner and the Ray Tune searcher both only pass on what this says.
 
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sweeps.errors import StoreError
+from sweeps.identity import run_id
 from sweeps.means import Means
 from sweeps.order import PackOrder
 from sweeps.outcome import Outcome, Status
+from sweeps.parking import Parking
 from sweeps.plan import Plan
+from sweeps.referee import referee_of
 from sweeps.source import Source
 from sweeps.store import SweepFiles
 from sweeps.worker import Report, record_failure
@@ -24,7 +28,7 @@ class Progress:
 
     runs: int
     run_steps: int
-    """Steps of all runs that were missing at the start."""
+    """Steps of all runs that were missing at the start, without those that early ends have spared."""
     done: int = 0
     """Runs in the store, those of earlier launches included."""
     statuses: Counter[str] = field(default_factory=Counter)
@@ -52,11 +56,25 @@ class Progress:
         return None if rate is None else max(0.0, (self.run_steps - self.steps_done) / rate)
 
 
+@dataclass
+class Handed:
+    """An order that a worker has."""
+
+    order: PackOrder
+    left: dict[str, int]
+    """Its runs that have not ended, and their lanes."""
+
+    def rest(self, **changes: Any) -> PackOrder | None:
+        """An order for the runs that have not ended; None where all have."""
+        return self.order.select(list(self.left.values()), **changes) if self.left else None
+
+
 class Feed:
     def __init__(self, plan: Plan, source: Source, files: SweepFiles, means: Means) -> None:
         self.plan = plan
         self.files = files
         self.means = means
+        self.referee = referee_of(plan.spec, plan.task, files)
         self.progress = Progress(plan.runs, plan.run_steps, plan.runs - plan.missing)
         self.stop_reason: str | None = None
         self.broken: StoreError | None = None
@@ -65,8 +83,13 @@ class Feed:
         self.best_cell: dict[str, Value] = {}
         """What varies, in the best cell that this launch completed."""
         self._source = source
+        self._source_is_dry = False
         self._again: deque[PackOrder] = deque()
-        self._running: dict[str, PackOrder] = {}
+        self._parking = Parking(plan)
+        self._running: dict[str, Handed] = {}
+        self._begun = plan.runs - plan.missing
+        self._closed: str | None = None
+        """Why no further runs are begun; those that were are finished."""
 
     def next(self) -> PackOrder | None:
         """A pack to run, or None: none now, or, when `over`, none ever."""
@@ -74,19 +97,51 @@ class Feed:
         if self.stop_reason:
             return None
         try:
-            order = self._again.popleft() if self._again else self._source.next()
+            order = self._again.popleft() if self._again else self._to_begin() or self._parking.next()
         except StoreError as error:  # a search keeps its proposals there
             self.break_off(error)
             return None
-        if order is not None:
-            self._running[order.id] = order
-            self.progress.running += len(order)
+        if order is None:
+            self._close_if_idle()
+            return None
+        if self.plan.spec.early_terminate:
+            waiting = self._parking.holds(order) or not (self._source_is_dry or self._closed)
+            order = replace(order, refill=waiting)
+        self._running[order.id] = Handed(order, {run: lane for lane, run in enumerate(order.run_ids)})
+        self.progress.running += len(order)
+        return order
+
+    def _to_begin(self) -> PackOrder | None:
+        """Runs that wait, together with parked packs of their shape."""
+        order = self._parking.rest.popleft() if self._parking.rest else self._from_source()
+        return None if order is None else self._parking.filled(order)
+
+    def _from_source(self) -> PackOrder | None:
+        """The next pack, or as much of it as the budget of runs has room for."""
+        if self._closed:
+            return None
+        order = self._source.next()
+        self._source_is_dry = order is None
+        if order is None:
+            return None
+        most = self.plan.spec.budget.runs
+        # What goes on from a checkpoint was begun by an earlier launch.
+        room = len(order) if most is None or order.resume else max(0, min(len(order), most - self._begun))
+        self._begun += room
+        if room < len(order):
+            self._closed = f"budget.runs of {most} is used up"
+            order = order.select(range(room)) if room else None
         return order
 
     @property
     def over(self) -> bool:
         """True when no pack is running, and none is left over that would still be handed out."""
-        return not self._running and (self.stop_reason is not None or not self._again)
+        return not self._running and (self.stop_reason is not None or not self._left_over)
+
+    @property
+    def _left_over(self) -> bool:
+        """Whether runs that were begun wait to be handed out again."""
+        return bool(self._again or len(self._parking) or self._parking.rest)
 
     @property
     def stopping(self) -> bool:
@@ -102,34 +157,45 @@ class Feed:
         self.progress.first_report = self.progress.first_report or time.monotonic() - report.train_seconds
         self.progress.steps_done += report.run_steps
         self.progress.train_seconds += report.train_seconds
+        handed = self._running.get(report.pack)
+        if handed is None:  # a worker that was taken for dead still speaks up
+            return
+        for outcome in report.outcomes:
+            self._ended_in(handed, outcome)
+        if report.outcomes and self.means.best and self.means.best[1] in handed.order.cells:
+            values = handed.order.values(handed.order.cells.index(self.means.best[1]))
+            self.best_cell = {name: values[name] for name in self.plan.spec.axes()}
         if report.error is not None:
-            self._failed(self._released(report.pack), report.error)
-        elif report.halted:
             self._released(report.pack)
-        elif report.finished:
-            order = self._released(report.pack)
-            for outcome in report.outcomes:
-                self._ended(outcome)
-            if order is not None and self.means.best and self.means.best[1] in order.cells:
-                values = order.values(order.cells.index(self.means.best[1]))
-                self.best_cell = {name: values[name] for name in self.plan.spec.axes()}
+            self._failed(handed.rest(resume=()), report.error)
+        elif report.halted or report.finished or report.parked:
+            self._released(report.pack)
+            if report.parked and (rest := handed.rest(resume=(report.pack,))):
+                self._parking.put(rest)
+        self._close_if_idle()
 
     def lost(self, pack: str, error: str) -> None:
         """The pack's worker died too often; its runs are recorded as lost, and run again by the next launch."""
-        order = self._released(pack)
-        if order is not None:
-            self._record_failure(order, error, "lost")
+        handed = self._released(pack)
+        if handed is not None and (rest := handed.rest()):
+            self._record_failure(rest, error, "lost")
+        self._close_if_idle()
 
     def break_off(self, error: StoreError) -> None:
         """The store can't be written: going on would only lose work."""
         self.broken = self.broken or error
         self.stop(str(error))
 
-    def _released(self, pack: str) -> PackOrder | None:
-        order = self._running.pop(pack, None)
-        if order is not None:
-            self.progress.running -= len(order)
-        return order
+    def _released(self, pack: str) -> Handed | None:
+        handed = self._running.pop(pack, None)
+        if handed is not None:
+            self.progress.running -= len(handed.left)
+        return handed
+
+    def _close_if_idle(self) -> None:
+        """A budget of runs ends the sweep when all that were begun have ended."""
+        if self._closed and not self._running and not self._left_over:
+            self.stop(self._closed)
 
     def _failed(self, order: PackOrder | None, error: str) -> None:
         """Find the run at fault by halving; a single run that fails is recorded with its reason."""
@@ -152,6 +218,16 @@ class Feed:
             return
         for outcome in outcomes:
             self._ended(outcome)
+
+    def _ended_in(self, handed: Handed, outcome: Outcome) -> None:
+        """A run of a pack that goes on with the others has ended; a restarted worker may say so again."""
+        lane = handed.left.pop(run_id(outcome.cell, outcome.seed), None)
+        if lane is None:
+            return
+        self.progress.running -= 1
+        if outcome.status in ("stopped", "diverged"):
+            self.progress.run_steps -= int(handed.order.values(lane)["steps"]) - outcome.step
+        self._ended(outcome)
 
     def _ended(self, outcome: Outcome) -> None:
         self.progress.statuses[outcome.status] += 1

@@ -8,6 +8,7 @@ import torch
 from sweeps.errors import StoreError
 from sweeps.feed import Feed
 from sweeps.order import PackOrder
+from sweeps.referee import watch_of
 from sweeps.store import SweepFiles
 from sweeps.worker import Report, Worker
 
@@ -28,11 +29,12 @@ def run_inline(feed: Feed, files: SweepFiles, device: torch.device, show: Callab
 def _reports(order: PackOrder, feed: Feed, files: SweepFiles, device: torch.device) -> Iterator[Report]:
     """What a worker on Ray would report of this pack, while it trains."""
     try:
-        worker = Worker(order, files, device, feed.means.names)
+        watch = watch_of(feed.plan.spec, feed.referee)
+        worker = Worker(order, files, device, feed.means.names, watch)
         while True:
             report = worker.work(STRETCH_SECONDS)
             yield report
-            if report.finished:
+            if report.finished or report.parked:
                 return
             if feed.stopping:
                 worker.save()

@@ -20,8 +20,10 @@ class PackOrder:
     cells: Sequence[str]
     seeds: Sequence[int]
     attempt: int = 1
-    resume: str | None = None
-    """The pack whose checkpoint to go on from; its other lanes are dropped."""
+    resume: Sequence[str] = ()
+    """Packs from whose checkpoints to go on; lanes of theirs that this order does not want are dropped."""
+    refill: bool = False
+    """Whether other runs of this shape wait, so that a pack that has lost half of its lanes is filled up with them."""
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -50,11 +52,24 @@ class PackOrder:
     def halves(self) -> "list[PackOrder]":
         """The order in two, to find out which run makes it fail."""
         middle = len(self) // 2
-        return [self.select(range(middle), resume=None), self.select(range(middle, len(self)), resume=None)]
+        return [self.select(range(middle), resume=()), self.select(range(middle, len(self)), resume=())]
+
+    def joined(self, other: "PackOrder") -> "PackOrder":
+        """One order for the runs of both, which agree on every shape."""
+        agree = {k: v for k, v in self.common.items() if k in other.common and other.common[k] == v}
+        names = [name for name in (*self.common, *self.columns) if name not in agree]
+        columns = {name: [*self._column(name), *other._column(name)] for name in names}
+        return PackOrder(
+            self.sweep, self.task, agree, columns, [*self.cells, *other.cells], [*self.seeds, *other.seeds],
+            max(self.attempt, other.attempt), tuple(dict.fromkeys((*self.resume, *other.resume))), self.refill,
+        )  # fmt: skip
+
+    def _column(self, name: str) -> Sequence[Value]:
+        return self.columns[name] if name in self.columns else [self.common[name]] * len(self)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        return cls(**values)
+        return cls(**{**values, "resume": tuple(values["resume"])})

@@ -1,7 +1,7 @@
 """How runs ended, and the rows that say so."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -42,11 +42,36 @@ class Outcome:
 class Record:
     """What a pack's runs have shown so far; becomes rows of the store's tables when they end."""
 
-    def __init__(self, order: PackOrder, frames: Sequence[Frame] = (), seconds: float = 0.0) -> None:
+    def __init__(self, order: PackOrder, frames: Sequence[Frame] = (), seconds: Sequence[float] | None = None) -> None:
         self.order = order
         self.frames = list(frames)
-        self.seconds = seconds
+        self.seconds = np.array(seconds or [0.0] * len(order))
+        """Training time of each run: its share of the pack's."""
         self.started_at = datetime.now(UTC)
+
+    def spend(self, seconds: float, steps: Mapping[int, int]) -> None:
+        """Share the time that a stretch took among the lanes that were trained, by the steps that each made."""
+        total = sum(steps.values())
+        for lane, made in steps.items():
+            self.seconds[lane] += seconds * (made / total if total else 1 / len(steps))
+
+    def take(self, other: "Record", wanted: Sequence[int]) -> None:
+        """Add what the record of an earlier order has of these lanes."""
+        lanes = {self.order.run_ids[lane]: lane for lane in wanted}
+        renamed = np.array([lanes.get(run, -1) for run in other.order.run_ids], dtype=int)
+        for frame in other.frames:
+            if (at := renamed[frame.lanes] >= 0).any():
+                self.frames.append(replace(_rows(frame, at), lanes=renamed[frame.lanes[at]]))
+        self.seconds[renamed[renamed >= 0]] += other.seconds[renamed >= 0]
+
+    def forget(self, ended: Sequence[int]) -> None:
+        """Leave out frames of these lanes, whose rows are written."""
+        kept = ((frame, ~np.isin(frame.lanes, ended)) for frame in self.frames)
+        self.frames = [_rows(frame, keep) for frame, keep in kept if keep.any()]
+
+    def last_steps(self) -> dict[int, int]:
+        """Of each lane, the last step that was measured."""
+        return {int(lane): frame.step for frame in self.frames for lane in frame.lanes}
 
     def outcomes(self, wanted: Sequence[int], names: Sequence[str] | None = None) -> list[Outcome]:
         """The end of each of these lanes: its last frame, with the metrics named, or all."""
@@ -54,7 +79,7 @@ class Record:
         outcomes = []
         for lane in wanted:
             frame, i = last[lane]
-            status: Status = "diverged" if frame.diverged[i] else "done"
+            status: Status = "diverged" if frame.diverged[i] else "stopped" if frame.stopped[i] else "done"
             metrics = {name: float(frame.metrics[name][i]) for name in (frame.metrics if names is None else names)}
             outcomes.append(Outcome(self.order.cells[lane], self.order.seeds[lane], status, metrics, frame.step))
         return outcomes
@@ -64,7 +89,7 @@ class Record:
     ) -> dict[str, pa.Table]:
         """Rows of `runs`, `curves` and `arrays` for these lanes, which have all ended."""
         outcomes = self.outcomes(wanted)
-        steps = {int(lane): frame.step for frame in self.frames for lane in frame.lanes}
+        steps = self.last_steps()
         runs = self._runs(
             wanted, parameters, about, [outcome.status for outcome in outcomes], [steps[i] for i in wanted]
         )
@@ -99,18 +124,19 @@ class Record:
             columns[name] = pa.array([cell[name] for cell in cells], _TYPES[parameter.type])
         constant = {
             "task": order.task, "task_version": about["version"], "pack_id": order.id, "pack_lanes": len(order),
-            "attempt": order.attempt, "error": error or None, "train_seconds": self.seconds / max(1, len(order)),
+            "attempt": order.attempt, "error": error or None,
             "started_at": self.started_at, "finished_at": datetime.now(UTC),
             "host": about["host"], "device": about["device"],
         }  # fmt: skip
         types = {
             "task": pa.string(), "task_version": pa.int64(), "pack_id": pa.string(), "pack_lanes": pa.int64(),
-            "attempt": pa.int64(), "error": pa.string(), "train_seconds": pa.float64(),
+            "attempt": pa.int64(), "error": pa.string(),
             "started_at": _TIME, "finished_at": _TIME,
             "host": pa.string(), "device": pa.string(),
         }  # fmt: skip
         for name, value in constant.items():
             columns[name] = pa.array([value] * count, types[name])
+        columns["train_seconds"] = pa.array(self.seconds[list(wanted)], pa.float64())
         return pa.table(columns)
 
     def _curves(self, wanted: Sequence[int]) -> pa.Table:
@@ -150,3 +176,15 @@ class Record:
             "pack_id": pa.array([order.id] * len(lanes), pa.string()),
             "step": pa.array(steps),
         }
+
+
+def _rows(frame: Frame, keep: np.ndarray) -> Frame:
+    """The frame of some of its lanes."""
+    return Frame(
+        frame.step,
+        frame.lanes[keep],
+        {name: values[keep] for name, values in frame.metrics.items()},
+        {name: values[keep] for name, values in frame.arrays.items()},
+        frame.diverged[keep],
+        frame.stopped[keep],
+    )

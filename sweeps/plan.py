@@ -127,7 +127,7 @@ def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool = Fals
     plan.runs = sum(group.runs for group in plan.groups.values())
     plan.missing = sum(group.missing for group in plan.groups.values())
     _refuse_conflicts(spec, task, plan)
-    plan.resumed = [_order(plan, rows, resume=pack) for pack, rows in sorted(held.items())]
+    plan.resumed = [_order(plan, rows, resume=(pack,)) for pack, rows in sorted(held.items())]
     return plan
 
 
@@ -153,12 +153,18 @@ def decide_sizes(plan: Plan, sizing: Sizing) -> None:
     plan.workers = sizing.workers
     wanted = plan.spec.resources.pack
     for group in plan.groups.values():
-        group.size = sizing.size(group.values, group.runs, wanted)
+        group.size = _of_whole_cells(plan.spec, sizing.size(group.values, group.runs, wanted))
         if group.missing:
             speed = sizing.speed(group.values, group.size)
             settings = plan.task.settings(group.values)
             group.seconds_per_run = speed.run_seconds(group.size, settings.steps, len(measured_steps(settings)))
             plan.pack_bytes = max(plan.pack_bytes, speed.lane_bytes * group.size)
+
+
+def _of_whole_cells(spec: Spec, size: int) -> int:
+    """The size rounded down so that packs hold whole cells, where a rule compares cells and one fits in."""
+    rule, seeds = spec.early_terminate, spec.seeds.count
+    return size - size % seeds if rule is not None and rule.per == "cell" and size >= seeds else size
 
 
 def missing_seeds(seeds: range, ended: Ended, cell: str, retry: bool) -> list[int]:
@@ -176,22 +182,31 @@ def orders(plan: Plan) -> Iterator[PackOrder]:
 
 
 def packed(plan: Plan, chunks: Iterable[Cells], without: set[str] = frozenset()) -> Iterator[PackOrder]:  # type: ignore[assignment]
-    """Cells with their missing seeds as packs of the planned sizes; a pack holds one shape."""
+    """Cells with their missing seeds as packs of the planned sizes; a pack holds one shape.
+
+    Where a stopping rule compares cells, a cell that does not fit into what is left of a pack starts the next one.
+    """
     shapes = plan.task.names("shape")
+    rule = plan.spec.early_terminate
+    whole = rule is not None and rule.per == "cell"
     filling: dict[Shape, list[Row]] = defaultdict(list)
     for cells in chunks:
         for i, shape in enumerate(_shapes(cells, shapes)):
-            for seed in missing_seeds(plan.seeding.of(cells.ids[i]), plan.ended, cells.ids[i], plan.retry):
-                if without and run_id(cells.ids[i], seed) in without:
-                    continue
+            seeds = missing_seeds(plan.seeding.of(cells.ids[i]), plan.ended, cells.ids[i], plan.retry)
+            if without:
+                seeds = [seed for seed in seeds if run_id(cells.ids[i], seed) not in without]
+            size = plan.groups[shape].size
+            if whole and filling[shape] and len(seeds) <= size < len(filling[shape]) + len(seeds):
+                yield _order(plan, filling.pop(shape))
+            for seed in seeds:
                 filling[shape].append((cells, i, seed))
-                if len(filling[shape]) == plan.groups[shape].size:
+                if len(filling[shape]) == size:
                     yield _order(plan, filling.pop(shape))
-    for runs in filling.values():
+    for runs in filter(None, filling.values()):
         yield _order(plan, runs)
 
 
-def _order(plan: Plan, runs: list[Row], resume: str | None = None) -> PackOrder:
+def _order(plan: Plan, runs: list[Row], resume: tuple[str, ...] = ()) -> PackOrder:
     first = runs[0][0]
     cells = [chunk.ids[i] for chunk, i, _ in runs]
     seeds = [seed for _, _, seed in runs]

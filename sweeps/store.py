@@ -32,7 +32,8 @@ TAKEN = ("store.json", "mlflow.db", "mlartifacts")
 """Names in a store's folder that no sweep can have."""
 TABLES = ("curves", "arrays", "runs")
 """In the order of writing: a row in `runs` says that the other two are complete."""
-_WITHOUT_RESULT = ("failed", "lost")
+# Of two rows of one run, that of the higher rank counts: trained to its own end, given up on the way, without result.
+_RANKS = {"done": 2, "diverged": 2, "stopped": 1}
 # Parts are merged until they have about this size.
 _PART_BYTES = 128 << 20
 # Attempts to read tables whose parts are being merged.
@@ -131,14 +132,20 @@ class SweepFiles:
             self._fs.delete_file(f"{self._root}/{file}")
 
     def read_json(self, file: str) -> Any:
-        text = self.read_text(file)
+        """The file's value, or None where there is no such file or it is damaged."""
         try:
+            text = self.read_text(file)
             return None if text is None else json.loads(text)
         except ValueError:
             return None
 
     def write_json(self, file: str, value: Any) -> None:
         self.write_text(file, json.dumps(value, indent=1))
+
+    def names(self, folder: str) -> list[str]:
+        """Names of the files in one of the sweep's folders, in order."""
+        found = listed(self._fs, f"{self._root}/{folder}")
+        return sorted(i.base_name for i in found if i.type == fs.FileType.File and not i.base_name.startswith("."))
 
     def revise_spec(self, text: str) -> None:
         """Make this the sweep's spec, and keep it as a revision where it differs from the last."""
@@ -230,7 +237,7 @@ class SweepFiles:
             raise self._damaged(self._first_damaged(paths), error) from None
 
     def _superseded_runs(self) -> Mapping[str, list[str]]:
-        """By part, the runs in it that count from another part: one where they ended, of the last attempt at them.
+        """By part, the runs in it that count from another part: one where they came furthest, of the last attempt.
 
         A run stands in two parts where it was run again, or where a merge was cut short.
         """
@@ -241,12 +248,12 @@ class SweepFiles:
         runs = self._scanned("runs", parts, schema, ["run_id"])["run_id"]
         if len(runs.unique()) == len(runs):
             return {}
-        counting: dict[str, tuple[bool, int, str]] = {}
+        counting: dict[str, tuple[int, int, str]] = {}
         superseded: dict[str, list[str]] = {}
         for part in parts:
             rows = self._scanned("runs", [part], schema, ["run_id", "status", "attempt"])
             for run, status, attempt in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-                rank = (status not in _WITHOUT_RESULT, attempt, part)
+                rank = (_RANKS.get(status, 0), attempt, part)
                 loser = min(rank, counting.get(run, rank))
                 counting[run] = max(rank, counting.get(run, rank))
                 if loser != counting[run]:

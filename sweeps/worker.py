@@ -1,4 +1,4 @@
-"""What runs where the devices are: train one pack, checkpoint it, and write its rows to the store.
+"""What runs where the devices are: train the runs of one order, checkpoint them, and write their rows to the store.
 
 A Ray actor and the inline runner run this same code.
 """
@@ -7,17 +7,19 @@ import io
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from sweeps.convoy import Convoy
+from sweeps.identity import pack_id, run_id
 from sweeps.order import PackOrder
 from sweeps.outcome import Outcome, Record, Status
+from sweeps.referee import Watch
 from sweeps.store import SweepFiles
-from tasks.lanes import Lanes
-from tasks.pack import Frame, Pack
+from tasks.pack import Frame, Judge
 from tasks.registry import find_task
 
 CHECKPOINT_SECONDS = 30.0
@@ -32,83 +34,126 @@ class Report:
     """Steps trained since the last report, summed over lanes."""
     train_seconds: float = 0.0
     outcomes: list[Outcome] = field(default_factory=list)
+    """Of runs that have ended; where a worker died in between, some may be told twice."""
     error: str | None = None
     """Why the pack can't go on, where it failed."""
     finished: bool = False
     halted: bool = False
     """True where the pack was checkpointed because the sweep is stopping."""
+    parked: bool = False
+    """True where the pack was checkpointed because it has lanes to spare for runs that wait."""
 
 
 class Worker:
-    """Trains one pack, in stretches of any length."""
+    """Trains the runs of one order, in stretches of any length."""
 
     def __init__(
-        self, order: PackOrder, files: SweepFiles, device: torch.device, objectives: Sequence[str] = ()
-    ) -> None:
+        self, order: PackOrder, files: SweepFiles, device: torch.device, objectives: Sequence[str] = (),
+        watch: Watch | None = None,
+    ) -> None:  # fmt: skip
         self.order = order
         self.objectives = objectives
         self.files = files
         self.device = device
         self.task = find_task(order.task)
-        saved = self._saved()
-        # Lanes are counted in the order that the pack was first made from, of which this order may want a part.
-        whole = PackOrder.from_json({**saved["order"], "attempt": order.attempt}) if saved else order
-        lanes = Lanes([self.task.settings(whole.values(i)) for i in range(len(whole))], whole.seeds, device)
-        self.record = Record(
-            whole, [_frame(f) for f in saved["frames"]] if saved else [], saved["seconds"] if saved else 0.0
-        )
-        self.pack = Pack.resumed(self.task, lanes, saved["pack"]) if saved else Pack(self.task, lanes)
-        runs = set(order.run_ids)
-        self.wanted = [i for i, run in enumerate(whole.run_ids) if run in runs]
-        self.pack.drop([i for i, run in enumerate(whole.run_ids) if run not in runs])
+        self.convoy = Convoy(self.task, order, device)
+        self.record = Record(order)
+        self._ended: list[Outcome] = []
+        self._untold: list[Outcome] = []
+        with torch.no_grad():
+            self._take_up_checkpoints()
+        self._begun_with = len(self.convoy.live)
+        self._judge: Judge | None = None
+        if watch is not None:
+            training = self.task.settings(order.values(0))
+            watch.tell(order, training, self.record.frames)
+            self._judge = watch.judge_of(order, training)
         self._saved_at = time.monotonic()
 
     def work(self, seconds: float) -> Report:
-        """Train for about this long; checkpoint when it is time; write the rows when all runs have ended."""
+        """Train for about this long; write the rows of runs that have ended; checkpoint when it is time."""
         began = time.perf_counter()
-        steps, lanes = self.pack.step, len(self.pack.places)
-        self.record.frames += self.pack.advance(seconds)
+        before, run_steps = self.convoy.steps(), self.convoy.run_steps
+        self.record.frames += self.convoy.advance(seconds, self._judge)
         spent = time.perf_counter() - began
-        self.record.seconds += spent
-        done = (self.pack.step - steps) * lanes
-        if not self.pack.finished:
-            if time.monotonic() - self._saved_at > CHECKPOINT_SECONDS:
-                self.save()
-            return Report(self.order.id, done, spent)
-        tables = self.record.tables(self.wanted, self.task.parameters, self._about())
-        self.files.write_results(self.order.id, tables)
-        self.files.drop_checkpoint(self.record.order.id)
-        return Report(self.order.id, done, spent, self.record.outcomes(self.wanted, self.objectives), finished=True)
+        after = {**self.record.last_steps(), **self.convoy.steps()}
+        self.record.spend(spent, {lane: after[lane] - step for lane, step in before.items()})
+        live = set(self.convoy.live)
+        self._write([lane for lane in before if lane not in live])
+        outcomes, self._untold = self._untold, []
+        report = Report(self.order.id, self.convoy.run_steps - run_steps, spent, outcomes)
+        if not live:
+            self._drop_checkpoints(self.order.id, *self.order.resume)
+            return replace(report, finished=True)
+        if self.order.refill and 2 * len(live) <= self._begun_with:
+            self.save()
+            return replace(report, parked=True)
+        if time.monotonic() - self._saved_at > CHECKPOINT_SECONDS:
+            self.save()
+        return report
 
     @property
     def finished(self) -> bool:
-        return self.pack.finished
+        return not self.convoy.live
 
     def save(self) -> None:
         """Checkpoint, so that any worker can go on from here."""
         saved = {
-            "order": self.record.order.to_json(),
-            "pack": self.pack.checkpoint(),
+            "order": self.order.to_json(),
+            "packs": self.convoy.checkpoint(),
             "frames": [_plain(frame) for frame in self.record.frames],
-            "seconds": self.record.seconds,
+            "seconds": self.record.seconds.tolist(),
+            "ended": [asdict(outcome) for outcome in self._ended],
         }
         buffer = io.BytesIO()
         torch.save(saved, buffer)
-        order = self.record.order
-        self.files.save_checkpoint(order.id, buffer.getvalue(), [order.run_ids[i] for i in self.wanted])
+        live = sorted(self.convoy.live)
+        self.files.save_checkpoint(self.order.id, buffer.getvalue(), [self.order.run_ids[lane] for lane in live])
+        self._drop_checkpoints(*self.order.resume)
         self._saved_at = time.monotonic()
 
-    def _saved(self) -> Any:
-        data = self.files.load_checkpoint(self.order.resume or self.order.id)
+    def _write(self, ended: Sequence[int]) -> None:
+        """The rows of runs that have ended, as a part of their own: they are results whatever becomes of the others."""
+        if not ended:
+            return
+        tables = self.record.tables(ended, self.task.parameters, about(self.device, self.task.version))
+        outcomes = self.record.outcomes(ended, self.objectives)
+        self.files.write_results(pack_id(self.order.run_ids[lane] for lane in ended), tables)
+        self.record.forget(ended)
+        self._ended += outcomes
+        self._untold += outcomes
+
+    def _take_up_checkpoints(self) -> None:
+        """Go on from this order's own checkpoint, else from those it names; what none of them has starts at step 0."""
+        own = self._saved(self.order.id)
+        if own is not None:
+            # Its worker may have died before it told of them.
+            self._ended = [Outcome(**outcome) for outcome in own["ended"]]
+            self._untold = list(self._ended)
+        for saved in [own] if own is not None else map(self._saved, self.order.resume):
+            if saved is not None:
+                lanes = [lane for pack in saved["packs"] for lane in self.convoy.take_up(pack)]
+                frames = [_frame(plain) for plain in saved["frames"]]
+                self.record.take(Record(PackOrder.from_json(saved["order"]), frames, saved["seconds"]), lanes)
+        has = set(self.convoy.live)
+        ended = {run_id(outcome.cell, outcome.seed) for outcome in self._ended}
+        fresh = [lane for lane, run in enumerate(self.order.run_ids) if lane not in has and run not in ended]
+        if fresh:
+            self.convoy.begin(fresh)
+
+    def _saved(self, pack: str) -> Any:
+        data = self.files.load_checkpoint(pack)
         if data is None:
             return None
         try:
-            return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            saved = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         except Exception:  # a checkpoint saves time and holds no results: without it the pack starts over
             return None
+        return saved if "packs" in saved else None
 
-    def _about(self) -> dict[str, Any]:
-        return about(self.device, self.task.version)
+    def _drop_checkpoints(self, *packs: str) -> None:
+        for pack in packs:
+            self.files.drop_checkpoint(pack)
 
 
 def record_failure(order: PackOrder, files: SweepFiles, error: str, status: Status = "failed") -> list[Outcome]:
@@ -134,10 +179,12 @@ def _plain(frame: Frame) -> dict[str, Any]:
         "step": frame.step,
         "lanes": torch.from_numpy(frame.lanes),
         "diverged": torch.from_numpy(frame.diverged),
+        "stopped": torch.from_numpy(frame.stopped),
         **tensors,
     }
 
 
 def _frame(plain: Mapping[str, Any]) -> Frame:
     arrays = {k: {n: tensor.numpy() for n, tensor in plain[k].items()} for k in ("metrics", "arrays")}
-    return Frame(plain["step"], plain["lanes"].numpy(), arrays["metrics"], arrays["arrays"], plain["diverged"].numpy())
+    lanes, diverged, stopped = (plain[k].numpy() for k in ("lanes", "diverged", "stopped"))
+    return Frame(plain["step"], lanes, arrays["metrics"], arrays["arrays"], diverged, stopped)

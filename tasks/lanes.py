@@ -66,6 +66,10 @@ class Lanes(Generic[P]):
         u = self._drawn(name, size, steps, "uniform", dtype=torch.float64)
         return (u * below).long()
 
+    def whole(self, name: str, *size: int, steps: range | None = None) -> Tensor:
+        """Whole numbers of 52 random bits, those of `integers` below 2^52; (l, *size), or (l, steps, *size)."""
+        return self._drawn(name, size, steps, "whole", dtype=torch.int64)
+
     def permutation(self, name: str, length: int) -> Tensor:
         """A random order of `length` things; (l, length)."""
         return self._drawn(name, (length,), None, "uniform", dtype=torch.float64).argsort(dim=1, stable=True)
@@ -86,6 +90,12 @@ class Lanes(Generic[P]):
         index = torch.tensor(list(keep), device=self.device)
         chosen._once = {name: _rows(value, index) for name, value in self._once.items()}
         return chosen
+
+    def joined(self, other: Self) -> Self:
+        """These lanes and then the others', with what both keep."""
+        both = type(self)([*self.params, *other.params], [*self.seeds, *other.seeds], self.device)
+        both._once = {name: _stacked(value, other._once[name]) for name, value in self._once.items()}
+        return both
 
     def _drawn(
         self, name: str, size: tuple[int, ...], steps: range | None, kind: str, dtype: torch.dtype | None = None
@@ -120,3 +130,14 @@ def _rows(value: Any, index: Tensor) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return type(value)(**{f.name: _rows(getattr(value, f.name), index) for f in dataclasses.fields(value)})
     return tuple(_rows(part, index) for part in value)
+
+
+def _stacked(first: Any, second: Any) -> Any:
+    if first is None:
+        return None
+    if isinstance(first, Tensor):
+        return torch.cat([first, second])
+    if dataclasses.is_dataclass(first) and not isinstance(first, type):
+        fields = (f.name for f in dataclasses.fields(first))
+        return type(first)(**{name: _stacked(getattr(first, name), getattr(second, name)) for name in fields})
+    return tuple(_stacked(*parts) for parts in zip(first, second, strict=True))

@@ -1,8 +1,8 @@
 """Train the runs of a pack together: the loop that every task shares, with checkpoint, resume and dropping of lanes."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Self
 
 import numpy as np
@@ -29,6 +29,12 @@ class Frame:
     """A row per lane; empty but at snapshots."""
     diverged: np.ndarray
     """True where a lane's metrics are no longer finite. Such lanes end with this frame."""
+    stopped: np.ndarray
+    """True where a lane was given up at this frame, which is its last."""
+
+
+Judge = Callable[[Frame], Sequence[int]]
+"""Says which places a frame gives up."""
 
 
 class Pack(Generic[P]):
@@ -39,6 +45,8 @@ class Pack(Generic[P]):
         self.lanes = lanes
         self.places = np.arange(len(lanes))
         self.step = 0
+        self.run_steps = 0
+        """Steps trained in this process, summed over lanes."""
         self._measured_at = -1
         self._schedule = measured_steps(lanes.shape)
         self._snapshots = snapshot_steps(lanes.shape)
@@ -50,19 +58,41 @@ class Pack(Generic[P]):
         return len(self.places) == 0 or self._measured_at >= self._schedule[-1]
 
     @torch.no_grad()
-    def advance(self, seconds: float) -> list[Frame]:
-        """Train for about this long, at least one stretch of steps, and return the frames measured on the way."""
+    def advance(self, seconds: float, judge: Judge | None = None, until: int | None = None) -> list[Frame]:
+        """Train for about this long, at least one stretch of steps, and return the frames measured on the way.
+
+        `judge` sees each frame but the last before training goes on; the lanes that it names end there. `until` is a
+        step that another pack of the shape has come to: this one goes no further.
+        """
         frames = []
         deadline = time.perf_counter() + seconds
         while not self.finished:
             target = next(step for step in self._schedule if step > self._measured_at)
+            if until is not None and until < target and self.step >= until:
+                break
             if self.step < target:
-                self._train_towards(target)
+                self._train_towards(target if until is None else min(target, until))
             if self.step == target:
-                frames.append(self._frame())
+                frames.append(self._judged(self._frame(), judge))
             if time.perf_counter() >= deadline:
                 break
         return frames
+
+    @property
+    def reached(self) -> tuple[int, int]:
+        """How far it has come: the step, and the last one that was measured."""
+        return self.step, self._measured_at
+
+    def merged(self, other: "Pack[P]") -> "Pack[P]":
+        """One pack of the lanes of both, which have come equally far; places are counted anew."""
+        assert self.reached == other.reached, f"one has reached {self.reached}, the other {other.reached}"
+        both = Pack.__new__(Pack)
+        both.__dict__ |= vars(self)
+        both.lanes = self.lanes.joined(other.lanes)
+        both.places = np.arange(len(both.lanes))
+        both.state = {name: torch.cat([tensor, other.state[name]]) for name, tensor in self.state.items()}
+        both.run_steps = self.run_steps + other.run_steps
+        return both
 
     def drop(self, places: Sequence[int]) -> None:
         """End these lanes; the others go on as if nothing had happened."""
@@ -92,6 +122,7 @@ class Pack(Generic[P]):
         pack._schedule = measured_steps(lanes.shape)
         pack._snapshots = snapshot_steps(lanes.shape)
         pack._steps_per_second = 0.0
+        pack.run_steps = 0
         pack.state = {name: tensor.to(lanes.device) for name, tensor in checkpoint["state"].items()}
         return pack
 
@@ -109,6 +140,7 @@ class Pack(Generic[P]):
         if self.lanes.device.type == "cuda":
             torch.cuda.synchronize(self.lanes.device)
         self._steps_per_second = (stop - self.step) / max(time.perf_counter() - began, 1e-6)
+        self.run_steps += (stop - self.step) * len(self.places)
         self.step = stop
 
     def _frame(self) -> Frame:
@@ -117,11 +149,20 @@ class Pack(Generic[P]):
         arrays = {name: value for name, value in measured.items() if name not in metrics}
         required = [metrics[name] for name in self.task.scalars if not self.task.metrics[name].may_be_absent]
         diverged = ~np.isfinite(np.array(required).reshape(-1, len(self.places))).all(axis=0)
-        frame = Frame(self.step, self.places, metrics, arrays if self.step in self._snapshots else {}, diverged)
+        kept = arrays if self.step in self._snapshots else {}
+        frame = Frame(self.step, self.places, metrics, kept, diverged, np.zeros(len(self.places), dtype=bool))
         self._measured_at = self.step
         if diverged.any():
             self._keep([int(i) for i in np.flatnonzero(~diverged)])
         return frame
+
+    def _judged(self, frame: Frame, judge: Judge | None) -> Frame:
+        if judge is None or self.step >= self._schedule[-1]:
+            return frame
+        stopped = np.isin(frame.lanes, list(judge(frame)))
+        if stopped.any():
+            self.drop(frame.lanes[stopped].tolist())
+        return replace(frame, stopped=stopped)
 
     def _keep(self, kept: list[int]) -> None:
         self.places = self.places[kept]

@@ -7,7 +7,7 @@ from sweeps.order import PackOrder
 
 ORDER = PackOrder(
     sweep="s", task="bowl", common={"width": 2, "rate": 0.5}, columns={"x": [0.0, 1.0, 2.0]}, cells=["a", "b", "c"],
-    seeds=[0, 1, 2], attempt=2, resume="p",
+    seeds=[0, 1, 2], attempt=2, resume=("p",),
 )  # fmt: skip
 
 
@@ -21,20 +21,20 @@ def test_a_selection_keeps_what_belongs_to_its_runs(lanes: list[int]) -> None:
     chosen = ORDER.select(lanes)
     assert [chosen.values(i) for i in range(len(chosen))] == [ORDER.values(i) for i in lanes]
     assert chosen.run_ids == [ORDER.run_ids[i] for i in lanes]
-    assert (chosen.sweep, chosen.task, chosen.attempt, chosen.resume) == ("s", "bowl", 2, "p")
+    assert (chosen.sweep, chosen.task, chosen.attempt, chosen.resume) == ("s", "bowl", 2, ("p",))
 
 
 def test_halves_hold_each_run_once_and_start_over() -> None:
     first, second = ORDER.halves()
     assert first.run_ids + second.run_ids == ORDER.run_ids
     assert {len(first), len(second)} == {1, 2}
-    assert first.resume is None
-    assert second.resume is None
+    assert first.resume == ()
+    assert second.resume == ()
 
 
 def test_the_id_depends_on_the_runs_alone() -> None:
     assert ORDER.select([2, 0, 1]).id == ORDER.id
-    assert ORDER.select([0, 1, 2], attempt=7, resume=None).id == ORDER.id
+    assert ORDER.select([0, 1, 2], attempt=7, resume=()).id == ORDER.id
     assert ORDER.select([0, 1]).id != ORDER.id
 
 

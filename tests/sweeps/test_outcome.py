@@ -16,7 +16,8 @@ ABOUT = {"version": 1, "host": "h", "device": "cpu"}
 def frame(step: int, lanes: list[int], losses: list[float], arrays: bool = False) -> Frame:
     values = np.array(losses)
     weights = {"weight": np.stack([values, values + 1], axis=1)} if arrays else {}
-    return Frame(step, np.array(lanes), {"loss": values, "height": values + 1}, weights, ~np.isfinite(values))
+    metrics = {"loss": values, "height": values + 1}
+    return Frame(step, np.array(lanes), metrics, weights, ~np.isfinite(values), np.zeros(len(lanes), dtype=bool))
 
 
 # The second run diverges at step 4; the others go on to step 8.
@@ -26,15 +27,15 @@ FRAMES = [frame(0, [0, 1, 2], [9, 8, 7]), frame(4, [0, 1, 2], [5, math.inf, 6], 
 def test_a_run_ends_with_its_last_frame() -> None:
     record = Record(ORDER, FRAMES)
     assert record.outcomes([0, 1, 2], ["loss"]) == [
-        Outcome("a", 0, "done", {"loss": 1.0}),
-        Outcome("a", 1, "diverged", {"loss": math.inf}),
-        Outcome("b", 0, "done", {"loss": 2.0}),
+        Outcome("a", 0, "done", {"loss": 1.0}, 8),
+        Outcome("a", 1, "diverged", {"loss": math.inf}, 4),
+        Outcome("b", 0, "done", {"loss": 2.0}, 8),
     ]
-    assert record.outcomes([2]) == [Outcome("b", 0, "done", {"loss": 2.0, "height": 3.0})]
+    assert record.outcomes([2]) == [Outcome("b", 0, "done", {"loss": 2.0, "height": 3.0}, 8)]
 
 
 def test_rows_of_runs_hold_ids_parameters_last_metrics_and_circumstances() -> None:
-    runs = Record(ORDER, FRAMES, seconds=6.0).tables([0, 1, 2], BOWL.parameters, ABOUT)["runs"]
+    runs = Record(ORDER, FRAMES, seconds=[2.0, 1.0, 2.0]).tables([0, 1, 2], BOWL.parameters, ABOUT)["runs"]
     first, second, third = runs.to_pylist()
     assert (first["run_id"], first["cell_id"], first["seed"], first["x"], first["step"]) == ("a-0", "a", 0, 0.0, 8)
     assert (second["status"], second["step"], second["loss"]) == ("diverged", 4, math.inf)

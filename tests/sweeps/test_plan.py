@@ -61,7 +61,7 @@ def test_an_order_has_all_that_its_runs_need(store: Store) -> None:
     (order,) = orders(prepared(store, resources={"pack": 6}).plan)
     assert order.columns == {"x": [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]}
     assert order.seeds == [0, 1, 0, 1, 0, 1]
-    assert (order.sweep, order.task, order.attempt, order.resume) == ("bowls", "bowl", 1, None)
+    assert (order.sweep, order.task, order.attempt, order.resume) == ("bowls", "bowl", 1, ())
 
 
 def test_a_search_is_counted_by_its_budget(store: Store) -> None:

@@ -49,11 +49,11 @@ def test_stretches_of_any_length_give_the_same_rows(order: PackOrder, files: Swe
 def test_another_worker_goes_on_from_a_checkpoint(order: PackOrder, files: SweepFiles, store: Store) -> None:
     worked(order, store.sweep("undisturbed"))
     first = Worker(order, files, CPU)
-    while first.pack.step == 0:
+    while first.convoy.step == 0:
         first.work(0.0)
     first.save()
     second = Worker(order, files, CPU)
-    assert second.pack.step == first.pack.step < 8
+    assert second.convoy.step == first.convoy.step < 8
     while not second.work(0.0).finished:
         pass
     pd.testing.assert_frame_equal(runs_of(files), runs_of(store.sweep("undisturbed")))
@@ -66,7 +66,7 @@ def test_part_of_a_checkpoint_can_be_taken_up(order: PackOrder, files: SweepFile
     first = Worker(order, files, CPU)
     first.work(0.0)
     first.save()
-    part = order.select([1, 4], resume=order.id, attempt=3)
+    part = order.select([1, 4], resume=(order.id,), attempt=3)
     worked(part, files)
     expected = runs_of(store.sweep("undisturbed"))
     chosen = expected[expected["run_id"].isin(part.run_ids)].reset_index(drop=True)
@@ -79,12 +79,12 @@ def test_runs_that_had_diverged_before_the_checkpoint_can_be_taken_up_alone(stor
     (order,) = orders(prepared(store, parameters=parameters, resources={"pack": 4}).plan)
     files = store.sweep("bowls")
     worker = Worker(order, files, CPU)
-    while not worker.finished and len(worker.pack.places) == 4:
+    while not worker.finished and len(worker.convoy.live) == 4:
         worker.work(0.0)
     assert not worker.finished
     worker.save()
     gone = [lane for lane in range(4) if order.values(lane)["trouble"] == 2]
-    worked(order.select(gone, resume=order.id), files)
+    worked(order.select(gone, resume=(order.id,)), files)
     assert runs_of(files)["status"].tolist() == ["diverged", "diverged"]
 
 
@@ -92,7 +92,7 @@ def test_runs_that_had_diverged_before_the_checkpoint_can_be_taken_up_alone(stor
 def test_without_a_readable_checkpoint_a_pack_starts_over(order: PackOrder, files: SweepFiles, data: bytes) -> None:
     files.save_checkpoint(order.id, data, order.run_ids)
     worker = Worker(order, files, CPU)
-    assert worker.pack.step == 0
+    assert worker.convoy.step == 0
     assert worker.work(10.0).finished
 
 

@@ -1,0 +1,205 @@
+"""Who stops runs: one referee per sweep holds what all contenders have shown, and judges the lanes of a pack together.
+
+It knows neither Ray nor torch. Inline it is called as it is, on Ray it lives in an actor of its own; what it decides
+depends on the order in which it is told alone. What a referee of an earlier launch knew is rebuilt from the store's
+curves, and from the checkpoints of packs that are taken up again.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import pyarrow.compute as pc
+
+from sweeps.identity import run_id
+from sweeps.order import PackOrder
+from sweeps.spec import EarlyTerminate, Spec
+from sweeps.stopping import judged_steps, rule_of, shortest_run
+from sweeps.store import SweepFiles
+from tasks.parameters import Value
+from tasks.training import Training, measured_steps
+
+if TYPE_CHECKING:
+    from tasks.pack import Frame
+    from tasks.task import Task
+
+
+class Entry(NamedTuple):
+    """A run as the referee knows it."""
+
+    cell: str
+    seed: int
+    branch: str = ""
+    """Values of the axes for each of which the others are searched anew: cells are compared within a branch."""
+
+
+Values = Sequence[float | None]
+"""The objective of each run; None where it has diverged and will never have one."""
+
+
+class Judging(Protocol):
+    """What workers ask: a referee, or a way to reach one."""
+
+    def judge(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
+        """Whether each of these runs is stopped, all of which have just come to this step."""
+
+    def tell(self, step: int, runs: Sequence[Entry], values: Values) -> None:
+        """What these runs have shown at this step, where that was judged already."""
+
+
+class Referee:
+    def __init__(self, wanted: EarlyTerminate, goal: str, steps: int) -> None:
+        self.per_cell = wanted.per == "cell"
+        self._rule = rule_of(wanted, steps)
+        self._sign = 1 if goal == "minimize" else -1
+        self._costs: dict[str, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+        """By contender, step and seed."""
+        self._means: dict[str, dict[int, float]] = defaultdict(dict)
+        self._diverged: dict[str, int] = {}
+        """By contender, the step at which the first of its runs did."""
+        self._stopped: set[str] = set()
+
+    def judge(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
+        """Whether each of these runs is stopped. All are told before the first is judged: a pack is judged jointly."""
+        self.tell(step, runs, values)
+        contenders = {
+            self._contender(run): run.branch for run, value in zip(runs, values, strict=True) if value is not None
+        }
+        for name, branch in contenders.items():
+            if name not in self._stopped and self._rule.stops(name, branch, step, self._means[name]):
+                self._stopped.add(name)
+        return [self._contender(run) in self._stopped for run in runs]
+
+    def tell(self, step: int, runs: Sequence[Entry], values: Values) -> None:
+        contenders: dict[str, str] = {}
+        for run, value in zip(runs, values, strict=True):
+            name = self._contender(run)
+            contenders[name] = run.branch
+            if value is None:
+                self.diverge(run, step)
+            self._costs[name][step][run.seed] = math.inf if value is None else self._sign * value
+        for name, branch in contenders.items():
+            costs = self._costs[name][step]
+            # In the order of the seeds, so that the sum has the same bits whenever it is made.
+            mean = sum(costs[seed] for seed in sorted(costs)) / len(costs)
+            self._means[name][step] = math.inf if step >= self._diverged.get(name, math.inf) else mean
+            self._rule.told(name, branch, step, self._means[name])
+
+    def stop(self, run: Entry) -> None:
+        """The run was stopped before."""
+        self._stopped.add(self._contender(run))
+
+    def diverge(self, run: Entry, step: int) -> None:
+        """The run has diverged: from here on its cell has no mean that others could be worse than."""
+        name = self._contender(run)
+        self._diverged[name] = min(step, self._diverged.get(name, step))
+
+    def _contender(self, run: Entry) -> str:
+        return run.cell if self.per_cell else run_id(run.cell, run.seed)
+
+
+class Watch:
+    """A worker's side: turns frames of its pack into what a referee is told, and its answer into lanes to stop."""
+
+    def __init__(self, wanted: EarlyTerminate, objective: str, branches: Sequence[str], referee: Judging) -> None:
+        self.wanted = wanted
+        self.objective = objective
+        self.branches = branches
+        self.referee = referee
+
+    def judge_of(self, order: PackOrder, training: Training) -> Callable[["Frame"], list[int]]:
+        """For lanes of this order and runs that are measured like `training`: the lanes that a frame stops."""
+        judged, entries = self._seen_by(order, training)
+
+        def judge(frame: "Frame") -> list[int]:
+            if frame.step not in judged and not frame.diverged.any():
+                return []
+            lanes = frame.lanes.tolist()
+            stopped = self.referee.judge(frame.step, [entries[i] for i in lanes], self._values(frame))
+            return [lane for lane, stop, gone in zip(lanes, stopped, frame.diverged, strict=True) if stop and not gone]
+
+        return judge
+
+    def tell(self, order: PackOrder, training: Training, frames: Sequence["Frame"]) -> None:
+        """Frames of a checkpoint: they were judged when they were measured."""
+        judged, entries = self._seen_by(order, training)
+        for frame in frames:
+            if frame.step in judged:
+                self.referee.tell(frame.step, [entries[i] for i in frame.lanes.tolist()], self._values(frame))
+
+    def _seen_by(self, order: PackOrder, training: Training) -> tuple[frozenset[int], list[Entry]]:
+        entries = [
+            Entry(cell, seed, branch_of(order.values(i), self.branches))
+            for i, (cell, seed) in enumerate(zip(order.cells, order.seeds, strict=True))
+        ]
+        return judged_steps(self.wanted, measured_steps(training)), entries
+
+    def _values(self, frame: "Frame") -> Values:
+        values = frame.metrics[self.objective].tolist()
+        return [None if gone else value for value, gone in zip(values, frame.diverged, strict=True)]
+
+
+def watch_of(spec: Spec, referee: Judging | None) -> Watch | None:
+    """What the sweep's workers watch their packs with; None where no rule stops runs."""
+    if spec.early_terminate is None or referee is None:
+        return None
+    return Watch(spec.early_terminate, spec.metric[0].name, branching_axes(spec), referee)
+
+
+def branch_of(values: Mapping[str, Value], axes: Sequence[str]) -> str:
+    return ", ".join(f"{name} = {values[name]!r}" for name in axes)
+
+
+def branching_axes(spec: Spec) -> list[str]:
+    """Axes for each of whose values the others are searched anew."""
+    return [name for name, axis in spec.axes().items() if axis.grid]
+
+
+def referee_of(spec: Spec, task: "Task[Any]", files: SweepFiles) -> Referee | None:
+    """The sweep's referee, who knows what the runs in the store have shown; None where no rule stops runs."""
+    wanted = spec.early_terminate
+    if wanted is None:
+        return None
+    referee = Referee(wanted, spec.metric[0].goal, shortest_run(spec, task))
+    objective, branches = spec.metric[0].name, branching_axes(spec)
+    if not {objective, *branches} <= set(files.columns("runs")):
+        return referee
+    known = ["steps", "frames", "spacing"]
+    rows = files.read(
+        "runs", ["run_id", "cell_id", "seed", "status", "step", *dict.fromkeys([*branches, *known])]
+    ).to_pylist()
+    entries: dict[str, Entry] = {}
+    schedules: dict[str, frozenset[int]] = {}
+    of_training: dict[tuple[Value, ...], frozenset[int]] = {}
+    defaults = {name: parameter.default for name, parameter in task.parameters.items()}
+    for row in rows:
+        run = entries[row["run_id"]] = Entry(row["cell_id"], row["seed"], branch_of(row, branches))
+        training = tuple(row[name] for name in known)
+        if training not in of_training:
+            settings = task.settings({**defaults, **dict(zip(known, training, strict=True))})
+            of_training[training] = judged_steps(wanted, measured_steps(settings))
+        schedules[row["run_id"]] = of_training[training]
+        if row["status"] == "stopped":
+            referee.stop(run)
+        if row["status"] == "diverged":
+            referee.diverge(run, row["step"])
+    _retell(referee, entries, schedules, objective, files)
+    return referee
+
+
+def _retell(
+    referee: Referee, entries: Mapping[str, Entry], schedules: Mapping[str, frozenset[int]], objective: str,
+    files: SweepFiles,
+) -> None:  # fmt: skip
+    steps = sorted(set().union(*schedules.values()))
+    if objective not in files.columns("curves") or not steps:
+        return
+    curves = files.read("curves", ["run_id", "step", objective], pc.field("step").isin(steps))
+    at: dict[int, list[tuple[Entry, float]]] = defaultdict(list)
+    for run, step, value in zip(*(curves[name].to_pylist() for name in curves.column_names), strict=True):
+        if step in schedules[run]:
+            at[step].append((entries[run], math.nan if value is None else value))
+    for step in sorted(at):
+        told = sorted(at[step])
+        referee.tell(step, [run for run, _ in told], [value for _, value in told])
