@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sweeps import ranges
+from sweeps import ranges, stopping
 from sweeps.document import Path
 from sweeps.errors import nearest
 from sweeps.methods import refusals
@@ -50,6 +50,7 @@ def _alone(spec: Spec, task: Task[Any]) -> Iterator[Mistake]:
         yield from _grid_axis(spec, task, name, axis)
     yield from _sweeps_named(spec)
     yield from refusals(spec, task)
+    yield from stopping.problems(spec, task)
 
 
 def _grid_axis(spec: Spec, task: Task[Any], name: str, axis: Axis) -> Iterator[Mistake]:
