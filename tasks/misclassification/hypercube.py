@@ -23,7 +23,7 @@ from tasks.lanes import Lanes
 from tasks.misclassification import two_layers
 from tasks.misclassification.blocks import BLOCK, blocks, stretches
 from tasks.misclassification.noisy_loss import label_chances, loss_of, mean_chances, strengths
-from tasks.misclassification.two_layers import Sgd, Sight, TwoLayers, initial_layers, look, sizes
+from tasks.misclassification.two_layers import Sgd, Sight, TwoLayers, all_right, initial_layers, look, sizes
 from tasks.parameters import knob, shape
 from tasks.task import Metric, State, Task
 
@@ -124,7 +124,7 @@ def _note_interpolation(data: Data, s: dict[str, Tensor], step: int) -> None:
 
     left = s["interpolation_step"].isnan()
     if left.any():
-        left &= look(s, data.x[:, :_FEW]).error(data.y[:, :_FEW]) == 0
+        left &= all_right(s, data.x[:, :_FEW], data.y[:, :_FEW])
     lanes = left.nonzero()[:, 0]
     if len(lanes):
         lanes = lanes[seen(lanes, data.x).error(data.y[lanes]) == 0]

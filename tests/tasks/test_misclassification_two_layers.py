@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tasks.lanes import Lanes
 from tasks.misclassification.noisy_loss import strengths
-from tasks.misclassification.two_layers import Sgd, TwoLayers, initial_layers, look
+from tasks.misclassification.two_layers import Sgd, TwoLayers, all_right, initial_layers, look
 
 
 def two_layers(**settings: object) -> TwoLayers:
@@ -78,6 +78,16 @@ def test_looking_counts_who_fires_and_gives_the_outputs() -> None:
         assert seen.error(y)[lane].item() == pytest.approx(sum(f <= 0 for f in outputs.tolist()) / 300)
 
 
+def test_inputs_are_right_where_a_look_finds_no_error() -> None:
+    params = two_layers()
+    lanes = Lanes([params] * 64, range(64))
+    s, x = initial_layers(lanes), inputs(params, 64, 3)
+    y = torch.ones(64, 3, dtype=torch.float64)
+    found = all_right(s, x, y)
+    assert found.tolist() == (look(s, x).error(y) == 0).tolist()
+    assert 0 < found.sum() < 64
+
+
 def test_outputs_that_are_zero_or_not_numbers_are_wrong_on_both_sides() -> None:
     params = two_layers(output_scale=0.0, bias_scale=0.0)
     lanes = Lanes([params], [0])
@@ -85,8 +95,9 @@ def test_outputs_that_are_zero_or_not_numbers_are_wrong_on_both_sides() -> None:
     broken = {**s, "a": torch.full_like(s["a"], torch.nan)}
     for side in (-1.0, 1.0):
         y = torch.full((1, 4), side, dtype=torch.float64)
-        assert look(s, x).error(y).item() == 1
-        assert look(broken, x).error(y).item() == 1
+        for layers in (s, broken):
+            assert look(layers, x).error(y).item() == 1
+            assert not all_right(layers, x, y)
 
 
 def test_initial_layers_have_the_declared_spread() -> None:
