@@ -28,37 +28,49 @@ def keys(seeds: Sequence[int], name: str, device: torch.device) -> Tensor:
 def bits(key: Tensor, first: int, count: int) -> Tensor:
     """64 random bits for each lane and each index from `first` on; (l, count)."""
     index = torch.arange(first, first + count, dtype=torch.int64, device=key.device)
-    z = index * _signed(_GOLDEN) + key[:, :1]
-    return _mixed(_mixed(z) ^ key[:, 1:])
+    z = index.mul_(_signed(_GOLDEN)) + key[:, :1]
+    room = torch.empty_like(z)
+    return _mix(_mix(z, room).bitwise_xor_(key[:, 1:]), room)
+
+
+def whole(words: Tensor) -> Tensor:
+    """Whole numbers below 2^52 from words of 64 random bits."""
+    return _shifted(words, 12, torch.empty_like(words))
 
 
 def uniform(words: Tensor) -> Tensor:
     """Numbers in the open interval (0, 1) from words of 64 random bits; float64."""
     # 52 bits, as with 53 the half would be rounded away and the largest number be 1.
-    return (_shifted(words, 12).double() + 0.5) * 2.0**-52
+    return whole(words).double().add_(0.5).mul_(2.0**-52)
 
 
 def filled(key: Tensor, first: int, count: int, dtype: torch.dtype, kind: str) -> Tensor:
-    """`count` numbers per lane, uniform or normal, made slice by slice; (l, count)."""
+    """`count` numbers per lane, whole, uniform or normal, made slice by slice; (l, count)."""
     out = torch.empty(len(key), count, dtype=dtype, device=key.device)
-    below_one = 1 - torch.finfo(dtype).eps / 2
     width = max(1, _SLICE // max(1, len(key)))
     for begin in range(0, count, width):
         end = min(begin + width, count)
-        u = uniform(bits(key, first + begin, end - begin))
-        out[:, begin:end] = torch.special.ndtri(u) if kind == "normal" else u.clamp_(max=below_one)
+        out[:, begin:end] = _numbers(bits(key, first + begin, end - begin), dtype, kind)
     return out
 
 
-def _mixed(z: Tensor) -> Tensor:
+def _numbers(words: Tensor, dtype: torch.dtype, kind: str) -> Tensor:
+    if kind == "whole":
+        return whole(words)
+    u = uniform(words)
+    return torch.special.ndtri(u) if kind == "normal" else u.clamp_(max=1 - torch.finfo(dtype).eps / 2)
+
+
+def _mix(z: Tensor, room: Tensor) -> Tensor:
+    """Mixed in place: fresh tensors for what lies between take a third longer."""
     for shift, factor in _ROUNDS:
-        z = (z ^ _shifted(z, shift)) * _signed(factor)
-    return z ^ _shifted(z, 31)
+        z.bitwise_xor_(_shifted(z, shift, room)).mul_(_signed(factor))
+    return z.bitwise_xor_(_shifted(z, 31, room))
 
 
-def _shifted(z: Tensor, places: int) -> Tensor:
+def _shifted(z: Tensor, places: int, out: Tensor) -> Tensor:
     """Logical right shift: torch's own keeps the sign."""
-    return (z >> places) & ((1 << (64 - places)) - 1)
+    return torch.bitwise_right_shift(z, places, out=out).bitwise_and_((1 << (64 - places)) - 1)
 
 
 def _signed(word: int) -> int:

@@ -17,7 +17,7 @@ _BITS = 26
 
 def gaussian_inputs(lanes: Lanes[Any], name: str, dim: int, steps: range, ending: bool) -> Tensor:
     """An input per step; where an `ending` is wanted each ends with a 1, for the biases; (l, steps, dim or dim + 1)."""
-    words = lanes.integers(name, 1 << (2 * _BITS), (dim + 1) // 2, steps=steps)
+    words = lanes.whole(name, (dim + 1) // 2, steps=steps)
     turn = (words & ((1 << _BITS) - 1)).to(lanes.dtype).mul_(2 * math.pi * 2.0**-_BITS)
     radius = (words >> _BITS).to(lanes.dtype).add_(0.5).mul_(2.0**-_BITS).log_().mul_(-2).sqrt_()
     x = torch.ones(len(lanes), len(steps), dim + ending, dtype=lanes.dtype, device=lanes.device)

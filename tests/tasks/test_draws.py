@@ -80,6 +80,11 @@ def test_signs_integers_and_permutations_are_fair() -> None:
     assert stats.chisquare(firsts.numpy()).pvalue > 0.01
 
 
+def test_whole_numbers_are_the_integers_below_their_bound() -> None:
+    pack = lanes(0, 1)
+    assert torch.equal(pack.whole("i", 3, steps=range(5, 900)), pack.integers("i", 1 << 52, 3, steps=range(5, 900)))
+
+
 def test_names_seeds_and_steps_are_independent() -> None:
     count = 100_000
     pack = lanes(0, 1)
