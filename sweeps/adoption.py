@@ -20,7 +20,8 @@ from tasks.task import Task
 def adopt(spec: Spec, task: Task[Any], store: Store) -> dict[str, int]:
     """Copy the rows of runs that this sweep lacks and another has; returns how many came from which sweep.
 
-    A search's cells are not known beforehand, so there is nothing to look for.
+    A search's cells are not known beforehand, so there is nothing to look for. A run that was stopped early is not
+    taken over: another sweep's rule, and the cells that it compared with, decided over it.
     """
     taken = {}
     for name, runs in adoptable(spec, task, store).items():

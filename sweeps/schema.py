@@ -20,6 +20,9 @@ def spec_schema(task: Any = None) -> dict[str, Any]:
         "metric": [one, {"type": "array", "items": one, "maxItems": MOST_OBJECTIVES}],
         "parameters": [{key: properties["parameters"][key] for key in ("type", "additionalProperties")}],
         "exclude": [word, {"type": "array", "items": word}],
+        "zip": [{"type": "array", "items": {"type": "array", "items": word, "minItems": 2}}],
+        "try_first": [{"type": "array", "items": {"type": "object", "minProperties": 1}}],
+        "start_from": [word, {"type": "array", "items": word}],
         "seeds": [{"type": "integer", "minimum": 1}, {"$ref": "#/$defs/Seeds"}],
         "early_terminate": [{"$ref": "#/$defs/EarlyTerminate"}],
         "budget": [{"$ref": "#/$defs/Budget"}],
@@ -32,6 +35,11 @@ def spec_schema(task: Any = None) -> dict[str, Any]:
         models["Objective"]["properties"]["name"]["enum"] = task.scalars
         declared = {name: _parameter(parameter, models["Axis"]) for name, parameter in task.parameters.items()}
         forms["parameters"] = [{"type": "object", "additionalProperties": False, "properties": declared}]
+        values = {name: form["anyOf"][0] for name, form in declared.items()}
+        cell = {"type": "object", "minProperties": 1, "additionalProperties": False, "properties": values}
+        forms["try_first"] = [{"type": "array", "items": cell}]
+        group = {"type": "array", "items": {"enum": list(declared)}, "minItems": 2}
+        forms["zip"] = [{"type": "array", "items": group}]
     for name, ways in forms.items():
         # A key without a value means its default.
         properties[name] = {"anyOf": [*ways, {"type": "null"}], "description": properties[name]["description"]}

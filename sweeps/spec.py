@@ -35,7 +35,8 @@ Seconds = Annotated[
         {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": f"^{TIME.pattern}$"}]}
     ),
 ]
-WholeFloat = Annotated[float, BeforeValidator(lambda v: float(v) if type(v) is int else v)]
+_from_whole = BeforeValidator(lambda v: float(v) if type(v) is int else v)
+WholeFloat = Annotated[float, _from_whole]
 
 
 class Section(BaseModel):
@@ -73,7 +74,9 @@ class Axis(Section):
     max: WholeFloat | None = Field(None, description="upper end of a range, included")
     scale: Literal["linear", "log"] = Field("linear", description="of a range; bounds are values, never exponents")
     points: int | None = Field(None, ge=1, le=10_000, description="how many points of a range a grid takes")
-    step: WholeFloat | None = Field(None, gt=0, description="of a linear range: only min, min + step, … are proposed")
+    step: Annotated[float, Field(gt=0), _from_whole] | None = Field(
+        None, description="of a linear range: only min, min + step, … are proposed"
+    )
     grid: bool = Field(
         False, description="with any other method: search the other axes anew for each value of this one"
     )

@@ -8,6 +8,7 @@ from sweeps.commands import options
 
 if TYPE_CHECKING:
     from sweeps.plan import Plan
+    from sweeps.spec import Spec
 
 
 @click.command()
@@ -54,11 +55,17 @@ def command(
 
 
 def plan_as_json(plan: "Plan") -> dict[str, Any]:
+    from sweeps.space import branches
+
     return {
         "name": plan.spec.name,
         "task": plan.task.name,
+        "method": plan.spec.method.name,
+        "branches": len(branches(plan.spec, plan.task)),
         "cells": plan.cells,
+        "cells_asked_for": plan.spec.budget.cells,
         "seeds": plan.spec.seeds.count,
+        "seeds_up_to": plan.spec.seeds.up_to,
         "runs": plan.runs,
         "in_store": plan.runs - plan.missing,
         "in_other_sweeps": plan.elsewhere,
@@ -78,13 +85,18 @@ def _text(plan: "Plan") -> str:
 
     sizes = sorted({group.size for group in plan.groups.values()})
     shown = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}" if sizes else "0"
-    method = plan.spec.method.name
+    spec = plan.spec
     steps, time = f"{plan.run_steps:,} run-steps", duration(plan.expected_seconds)
     shapes, resumed = count(len(plan.groups), "shape"), count(len(plan.resumed), "checkpoint")
+    up_to = f", up to {spec.seeds.up_to:,} for contenders" if spec.seeds.up_to else ""
     rows = [
-        ("sweep", f"{plan.spec.name}: task {plan.task.name}, method {method}"),
-        ("cells", f"{plan.cells:,}" + (", proposed as results come in" if method == "tpe" else "")),
-        ("runs", f"{plan.runs:,} ({count(plan.spec.seeds.count, 'seed')} per cell)"),
+        ("sweep", f"{spec.name}: task {plan.task.name}, method {spec.method.name}"),
+        ("cells", _cells(plan)),
+        ("branches", _branches(plan)),
+        ("first", _firsts(spec)),
+        ("runs", f"{plan.runs:,} ({count(spec.seeds.count, 'seed')} per cell{up_to})"),
+        ("stopping", stopping_in_words(spec)),
+        ("budget", _budget(spec)),
         ("in store", f"{plan.runs - plan.missing:,}"),
         ("to run", f"{plan.missing:,} ({steps})"),
         ("packs", f"{plan.packs:,} of {shown} runs, {shapes}, {resumed} to go on from"),
@@ -95,3 +107,59 @@ def _text(plan: "Plan") -> str:
     if not plan.missing:
         rows = [row for row in rows if row[0] not in ("packs", "memory", "time")]
     return columns([row for row in rows[1:] if row[1]], rows[0])
+
+
+def _cells(plan: "Plan") -> str:
+    asked = plan.spec.budget.cells
+    if plan.spec.method.learns:
+        return f"{plan.cells:,}, proposed as results come in"
+    if asked is not None and plan.cells < asked:
+        return f"{plan.cells:,}; {asked:,} are asked for, but no more exist or were found"
+    return f"{plan.cells:,}"
+
+
+def _branches(plan: "Plan") -> str:
+    from sweeps.space import Space, branches
+
+    names = [name for group in Space(plan.spec, plan.task).grid_dimensions for name in group]
+    if not names:
+        return ""
+    found = branches(plan.spec, plan.task)
+    shares = sorted({branch.budget.cells or 0 for branch in found})
+    each = f"{' or '.join(f'{share:,}' for share in shares)} cells each"
+    return f"{len(found):,}, one for each combination of {', '.join(names)}: {each}"
+
+
+def _firsts(spec: "Spec") -> str:
+    from sweeps.commands.screen import count
+
+    given = f"{count(len(spec.try_first), 'cell')} to try first" if spec.try_first else ""
+    learnt = f"learns from {', '.join(spec.start_from)}" if spec.start_from else ""
+    return ", ".join(filter(None, (given, learnt)))
+
+
+def _budget(spec: "Spec") -> str:
+    from sweeps.commands.screen import duration
+
+    runs = f"{spec.budget.runs:,} runs" if spec.budget.runs else ""
+    wall = duration(spec.budget.wall) if spec.budget.wall else ""
+    return " or ".join(filter(None, (runs, wall)))
+
+
+def stopping_in_words(spec: "Spec") -> str:
+    """When runs are given up, or nothing."""
+    rule = spec.early_terminate
+    if rule is None:
+        return ""
+    begin, it = f"{rule.type} from step {rule.min_steps:,} on", f"a {rule.per}"
+    match rule.type:
+        case "asha":
+            how = f"whenever steps have grown {rule.eta}-fold, one {rule.per} in {rule.eta} goes on"
+        case "hyperband":
+            how = f"as asha, one {rule.per} in {rule.eta} goes on, in groups that are judged from ever later steps"
+        case "median":
+            how = f"{it} that is worse than the median of {rule.min_cells} or more is given up"
+        case "patience":
+            gain = f" of at least {rule.min_gain:g}" if rule.min_gain else ""
+            how = f"{it} that is without a gain{gain} for {rule.patience or 0:,} steps is given up"
+    return f"{begin}: {how}"

@@ -33,7 +33,7 @@ BRANCHES: dict[str, Any] = {
 }  # fmt: skip
 DRAWN_BRANCHES: dict[str, Any] = {**BRANCHES, "method": "random", "try_first": [{"x": 0.5}]}
 RACE: dict[str, Any] = {**GRID, "seeds": {"count": 3, "first": 2, "up_to": 9}}
-ASHA = {"type": "asha", "min_steps": 2}
+ASHA = {"type": "asha"}
 
 
 def told(old: dict[str, Any], **changes: Any) -> list[str]:

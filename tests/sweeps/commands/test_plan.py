@@ -1,6 +1,12 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from sweeps.commands.plan import stopping_in_words
+from sweeps.spec import EarlyTerminate
+from tests.bowls import bowl_spec
 from tests.sweeps.commands.conftest import Mislabel, Said
 
 Write = Callable[..., str]
@@ -64,3 +70,64 @@ def test_a_spec_that_does_not_widen_is_refused(mislabel: Mislabel, write_spec: W
     assert said.code == 2
     assert "results/bowls is a sweep with another spec" in said.err
     assert "seeds: was 2 from 0, now 1 from 0, which leaves some out" in said.err
+
+
+def shown(said: Said) -> dict[str, str]:
+    lines = (line.replace("in store", "in_store").replace("to run", "to_run") for line in said.out.splitlines())
+    return {line.split()[0]: line.split(maxsplit=1)[1] for line in lines}
+
+
+def test_a_plan_says_how_a_search_goes_about_it(mislabel: Mislabel, write_spec: Write) -> None:
+    spec = write_spec(
+        method="tpe",
+        parameters={"x": {"min": 0, "max": 1}, "level": {"values": [1, 2, 3], "grid": True}},
+        try_first=[{"x": 0.5}],
+        start_from=[],
+        seeds={"count": 2, "up_to": 8},
+        budget={"cells": 20, "runs": 1000, "wall": "6h"},
+    )
+    said = mislabel("plan", spec, "--workers", "1")
+    assert said.code == 0
+    rows = shown(said)
+    assert rows["sweep"] == "bowls: task bowl, method tpe"
+    assert rows["cells"] == "20, proposed as results come in"
+    assert rows["branches"] == "3, one for each combination of level: 6 or 7 cells each"
+    assert rows["first"] == "1 cell to try first"
+    assert rows["runs"] == "40 (2 seeds per cell, up to 8 for contenders)"
+    assert rows["budget"] == "1,000 runs or 6.0 h"
+    assert "stopping" not in rows
+    plan = mislabel("plan", spec, "--workers", "1", "--json").json
+    assert (plan["method"], plan["branches"], plan["seeds_up_to"]) == ("tpe", 3, 8)
+
+
+@pytest.mark.parametrize("method", ["random", "qmc"])
+def test_a_plan_says_when_there_are_fewer_cells_than_asked_for(
+    mislabel: Mislabel, write_spec: Write, method: str
+) -> None:
+    spec = write_spec(method=method, parameters={"level": {"min": 1, "max": 5}}, budget={"cells": 20})
+    rows = shown(mislabel("plan", spec, "--workers", "1"))
+    assert rows["cells"] == "5; 20 are asked for, but no more exist or were found"
+    assert rows["runs"] == "10 (2 seeds per cell)"
+    plan = mislabel("plan", spec, "--workers", "1", "--json").json
+    assert (plan["cells"], plan["cells_asked_for"]) == (5, 20)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (None, ""),
+        ({"type": "asha", "min_steps": 2},
+         "asha from step 2 on: whenever steps have grown 3-fold, one cell in 3 goes on"),
+        ({"type": "asha", "min_steps": 2, "per": "run", "eta": 2},
+         "asha from step 2 on: whenever steps have grown 2-fold, one run in 2 goes on"),
+        ({"type": "hyperband", "min_steps": 2},
+         "hyperband from step 2 on: as asha, one cell in 3 goes on, in groups that are judged from ever later steps"),
+        ({"type": "median"},
+         "median from step 1 on: a cell that is worse than the median of 5 or more is given up"),
+        ({"type": "patience", "patience": 4, "min_gain": 0.5, "per": "run"},
+         "patience from step 1 on: a run that is without a gain of at least 0.5 for 4 steps is given up"),
+    ],
+)  # fmt: skip
+def test_a_stopping_rule_is_put_in_words(rule: dict[str, Any] | None, words: str) -> None:
+    spec = bowl_spec().model_copy(update={"early_terminate": rule and EarlyTerminate(**rule)})
+    assert stopping_in_words(spec) == words
