@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
@@ -12,6 +12,9 @@ from analysis.statistics import summarized
 from sweeps.errors import MislabelError, nearest
 from sweeps.spec import Spec, spec_from_stored
 from sweeps.store import TABLES, Store, SweepFiles
+
+if TYPE_CHECKING:
+    import optuna
 
 Where = Mapping[str, Any]
 """Column to value, or to a list of values, that rows must have."""
@@ -74,23 +77,78 @@ class Sweep:
     def cells(self, metric: str, by: str | Sequence[str] | None = None, where: Where | None = None) -> pd.DataFrame:
         """The metric at the end of the runs: mean, std, n and 95 % interval over seeds, per cell or per value of `by`.
 
-        `runs` and `diverged` count what each row is made of; diverged runs have no finite value and are not averaged.
+        `runs`, `diverged` and `stopped` count what each row is made of. Diverged runs have no finite value and are not
+        averaged. Where a run was stopped early, all runs of the row are taken at `step`, where the first of them was:
+        what the others came to later would flatter. `where={"status": "done"}` gives the mean over those alone.
         """
-        self._known_metric(metric)
+        self.known_metric(metric)
         by = self._grouping(by)
-        table = self.read("runs", list(dict.fromkeys([*by, "status", metric])), where)
+        columns = list(dict.fromkeys([*by, "run_id", "status", "step", metric]))
+        table = self.read("runs", columns, where)
         table = table[table["status"].isin(["done", "stopped", "diverged"])]
-        counts = table.groupby(list(by), observed=True, dropna=False)["status"]
-        counted = counts.agg(runs="size", diverged=lambda s: int((s == "diverged").sum())).reset_index()
-        return summarized(table, metric, by).merge(counted, on=list(by))
+        table = table.assign(diverged=table["status"] == "diverged", stopped=table["status"] == "stopped")
+        if table["stopped"].any():
+            table = self._cut_short(table, metric, by)
+        counts = table.groupby(by, observed=True, dropna=False).agg(
+            runs=("run_id", "size"), diverged=("diverged", "sum"), stopped=("stopped", "sum"), last=("step", "max")
+        )
+        counts = counts.rename(columns={"last": "step"}).drop(columns=[name for name in by if name == "step"])
+        return summarized(table, metric, by).merge(counts.reset_index(), on=by)
+
+    def _cut_short(self, table: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
+        """All runs of a group at the step where the first of them was stopped."""
+        groups = table.groupby(list(by), observed=True, dropna=False).ngroup()
+        stop = table["step"].where(table["stopped"]).groupby(groups).transform("min")
+        longer = table[table["step"] > stop]
+        curves = self.read("curves", ["run_id", "step", metric], {"run_id": longer["run_id"]})
+        curves = curves.merge(pd.DataFrame({"run_id": longer["run_id"], "stop": stop}).dropna(), on="run_id")
+        curves = curves[curves["step"] <= curves["stop"]].sort_values("step").drop_duplicates("run_id", keep="last")
+        earlier = table["run_id"].map(curves.set_index("run_id")[metric])
+        return table.assign(
+            **{metric: table[metric].where(~table["run_id"].isin(curves["run_id"]), earlier)},
+            step=table["step"].where(~(table["step"] > stop), stop).astype(int),
+        )
 
     def curve(self, metric: str, by: str | Sequence[str] | None = None, where: Where | None = None) -> pd.DataFrame:
-        """The metric over steps: mean, std, n and 95 % interval over seeds, per cell or per value of `by`."""
-        self._known_metric(metric)
+        """The metric over steps: mean, std, n and 95 % interval over seeds, per cell or per value of `by`.
+
+        A run that was stopped early has no values after that: where `n` falls, the mean is over those that remain, and
+        flatters.
+        """
+        self.known_metric(metric)
         by = self._grouping(by)
         runs = self.read("runs", list(dict.fromkeys(["run_id", *by])))
         table = self.read("curves", ["run_id", "step", metric], where)
         return summarized(table.merge(runs, on="run_id"), metric, [*by, "step"])
+
+    def front(self) -> pd.DataFrame:
+        """The cells on the Pareto front of the objectives, in the first objective's order, with the mean of each.
+
+        No other cell is better in one of the means and as good in all. Cells that were stopped early, or of which a run
+        has no value, are not on it.
+        """
+        from analysis.ranking import ranked
+
+        if len(self.spec.metric) < 2:
+            raise MislabelError(f"{self.name} has no front: that takes several objectives; see cells")
+        table = ranked(self)
+        return table[table["front"]].drop(columns="front").reset_index(drop=True)
+
+    def study(
+        self, metric: str | Sequence[str] | None = None, goal: str | Sequence[str] | None = None, curves: bool = True
+    ) -> "optuna.Study":
+        """The sweep as an Optuna study in memory: one trial per cell; see `analysis.study`."""
+        from analysis.study import study_of
+
+        return study_of(self, metric, goal, curves)
+
+    def importance(
+        self, metric: str | Sequence[str] | None = None, method: str | None = None, goal: str | None = None
+    ) -> pd.DataFrame:
+        """How much each parameter matters for the metric, or for each objective; see `analysis.importance`."""
+        from analysis.importance import importance_of
+
+        return importance_of(self, metric, method, goal)
 
     def _grouping(self, by: str | Sequence[str] | None) -> list[str]:
         if by is None:
@@ -100,7 +158,7 @@ class Sweep:
             self._known_column("runs", name)
         return names
 
-    def _known_metric(self, metric: str) -> None:
+    def known_metric(self, metric: str) -> None:
         if metric not in self.metrics:
             hint = nearest(metric, self.metrics)
             raise MislabelError(

@@ -1,10 +1,11 @@
 """Sweeps of the `bowl` task, from spec to store, in this process."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import torch
 
 from sweeps.check import checked_spec
@@ -12,7 +13,7 @@ from sweeps.document import Document
 from sweeps.inline import run_inline
 from sweeps.launch import Launch, Machine, prepare
 from sweeps.spec import Spec
-from sweeps.store import Store, SweepFiles
+from sweeps.store import TABLES, Store, SweepFiles
 from tasks.registry import find_task
 
 CPU = torch.device("cpu")
@@ -54,6 +55,22 @@ def run(store: Store, show: Callable[[Launch], None] | None = None, retry: bool 
     run_inline(launch.feed, launch.files, CPU, lambda: show(launch) if show else None)
     launch.finish()
     return launch
+
+
+def cut_short(files: SweepFiles, runs: Sequence[str], step: int) -> None:
+    """Make it as if a rule had stopped these runs at the step."""
+    tables = {name: files.read(name) for name in TABLES}
+    rows = {name: table.to_pylist() for name, table in tables.items()}
+    for name in ("curves", "arrays"):
+        rows[name] = [row for row in rows[name] if row["run_id"] not in runs or row["step"] <= step]
+    last = {(row["run_id"], row["step"]): row for row in rows["curves"]}
+    for row in rows["runs"]:
+        if row["run_id"] in runs:
+            row.update(last[row["run_id"], step], status="stopped")
+    for table in TABLES:
+        for part in files.parts(table):
+            files.remove(f"{table}/{part}.parquet")
+    files.write_results("cut", {name: pa.Table.from_pylist(rows[name], tables[name].schema) for name in TABLES})
 
 
 def runs_of(files: SweepFiles) -> pd.DataFrame:

@@ -20,13 +20,18 @@ if TYPE_CHECKING:
 @click.option(
     "--by", multiple=True, metavar="PARAMETER", help="Average over everything but these. Default: one row per cell."
 )
+@click.option("--front", "front_only", is_flag=True, help="Only the Pareto front of several objectives.")
 @click.option("--top", type=click.IntRange(1), help="Only the best rows.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @options.as_json
 def command(
-    name: str, store: str, metrics: tuple[str, ...], by: tuple[str, ...], top: int | None, as_csv: bool, as_json: bool
-) -> None:
+    name: str, store: str, metrics: tuple[str, ...], by: tuple[str, ...], front_only: bool, top: int | None,
+    as_csv: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Print the cells of a sweep: mean and 95 % interval over seeds (Student's t), best first.
+
+    With several objectives the cells of the Pareto front come first. Cells that were stopped early come last: their
+    mean is that at the step where the first of their runs was stopped.
 
     \b
       mislabel results quickstart
@@ -34,6 +39,10 @@ def command(
       mislabel results quickstart --csv > cells.csv
     """
     table = table_of_cells(store, name, metrics, by)
+    if front_only:
+        if "front" not in table:
+            raise click.UsageError("--front needs a sweep with several objectives, and a row per cell (no --by)")
+        table = table[table["front"]]
     if top:
         table = table.head(top)
     if as_json:
@@ -45,29 +54,11 @@ def command(
 
 
 def table_of_cells(store: str, name: str, metrics: Sequence[str] = (), by: Sequence[str] = ()) -> "pd.DataFrame":
-    """A row per cell, or per value of `by`: seeds, then mean, low and high of each metric."""
+    """A row per cell, or per value of `by`: counts, then mean, std, low and high of each metric, best first."""
     import analysis
-    from sweeps.errors import MislabelError
+    from analysis.ranking import ranked
 
-    sweep = analysis.load(store, name)
-    objectives = [objective.name for objective in sweep.spec.metric]
-    chosen = list(metrics) or objectives or sweep.metrics[:1]
-    if not chosen:
-        raise MislabelError(f"{name} has no finished runs yet; `mislabel status {name}` says how far it is")
-    table: pd.DataFrame | None = None
-    for metric in dict.fromkeys(chosen):
-        cells = sweep.cells(metric, by=list(by) or None)
-        keys = [
-            column for column in cells.columns if column not in ("mean", "std", "n", "low", "high", "runs", "diverged")
-        ]
-        cells = cells.rename(
-            columns={"mean": metric, "low": f"{metric}_low", "high": f"{metric}_high", "std": f"{metric}_std"}
-        )
-        cells = cells[[*keys, "runs", "diverged", metric, f"{metric}_std", f"{metric}_low", f"{metric}_high"]]
-        table = cells if table is None else table.merge(cells.drop(columns=["runs", "diverged"]), on=keys)
-    assert table is not None
-    goal = next((objective.goal for objective in sweep.spec.metric if objective.name == chosen[0]), None)
-    return table.sort_values(chosen[0], ascending=goal == "minimize", kind="stable") if goal else table
+    return ranked(analysis.load(store, name), metrics, by)
 
 
 def print_cells(table: "pd.DataFrame", most: int | None = None) -> None:
@@ -76,12 +67,13 @@ def print_cells(table: "pd.DataFrame", most: int | None = None) -> None:
 
     metrics = [column.removesuffix("_low") for column in table.columns if column.endswith("_low")]
     hidden = {f"{metric}{end}" for metric in metrics for end in ("_std", "_low", "_high")} | {"cell_id"}
-    if "diverged" in table and not table["diverged"].any():
-        hidden.add("diverged")
+    hidden |= {name for name in ("diverged", "stopped") if name in table and not table[name].any()}
+    if "stopped" not in table or "stopped" in hidden:
+        hidden.add("step")
     header = [column for column in table.columns if column not in hidden and column not in metrics]
     rows = []
     for _, row in (table if most is None else table.head(most)).iterrows():
-        shown = [_plain(row[name]) for name in header]
+        shown = [("yes" if row[name] else "–") if name == "front" else _plain(row[name]) for name in header]
         rows.append(shown + [_with_interval(row[m], row[f"{m}_high"] - row[m]) for m in metrics])
     click.echo(columns(rows, [*("seeds" if name == "runs" else name for name in header), *metrics]))
     if most is not None and len(table) > most:

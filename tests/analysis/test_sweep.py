@@ -15,7 +15,7 @@ import analysis
 from analysis.sweep import Sweep
 from sweeps.errors import MislabelError
 from sweeps.store import Store
-from tests.bowls import run
+from tests.bowls import cut_short, run
 
 PARAMETERS: dict[str, Any] = {
     "x": {"values": [0, 1, 2]},
@@ -175,6 +175,44 @@ def test_runs_that_failed_are_no_part_of_cells(store: Store) -> None:
     run(store, parameters={"x": {"values": [0, 1]}, "trouble": {"values": [0, 1], "when": "x == 0"}})
     cells = analysis.load(store.address, "bowls").cells("loss")
     assert cells[["x", "trouble"]].to_numpy().tolist() == [[0, 0], [1, 0]]
+
+
+@pytest.fixture
+def stopped(store: Store) -> Sweep:
+    """Three seeds of x = 1 and of x = 2; of the first, one was stopped at step 3 and one at step 1."""
+    run(store, parameters={"x": {"values": [1, 2]}, "frames": 9, "spacing": "linear"}, seeds=3)
+    sweep = analysis.load(store.address, "bowls")
+    runs = sweep.runs.set_index(["x", "seed"])["run_id"]
+    cut_short(sweep.files, [runs[1, 0]], 3)
+    cut_short(sweep.files, [runs[1, 1]], 1)
+    return analysis.load(store.address, "bowls")
+
+
+def test_runs_of_a_cell_are_compared_where_the_first_was_stopped(stopped: Sweep) -> None:
+    cells = stopped.cells("loss").set_index("x")
+    assert cells["stopped"].to_dict() == {1: 2, 2: 0}
+    assert cells["step"].to_dict() == {1: 1, 2: 8}
+    at_one = stopped.curves[stopped.curves["step"] == 1].merge(stopped.runs[["run_id", "x"]], on="run_id")
+    assert cells["mean"][1] == pytest.approx(at_one.loc[at_one["x"] == 1, "loss"].mean())
+    assert cells["n"][1] == 3
+    assert cells["mean"][2] == pytest.approx(stopped.runs.loc[stopped.runs["x"] == 2, "loss"].mean())
+
+
+def test_runs_that_were_not_stopped_can_be_asked_for(stopped: Sweep) -> None:
+    cells = stopped.cells("loss", where={"status": "done"}).set_index("x")
+    assert cells["runs"].to_dict() == {1: 1, 2: 3}
+    assert cells["step"].to_dict() == {1: 8, 2: 8}
+
+
+def test_joined_cells_are_compared_at_one_step_too(stopped: Sweep) -> None:
+    (row,) = stopped.cells("loss", by="task").to_dict("records")
+    assert (row["runs"], row["n"], row["stopped"], row["step"]) == (6, 6, 2, 1)
+    assert row["mean"] == pytest.approx(stopped.curves.loc[stopped.curves["step"] == 1, "loss"].mean())
+
+
+def test_a_curve_tells_how_many_runs_remain(stopped: Sweep) -> None:
+    curve = stopped.curve("loss", by="x", where={"x": 1}).set_index("step")
+    assert curve["n"].to_dict() == {0: 3, 1: 3, 2: 2, 3: 2, 4: 1, 5: 1, 6: 1, 7: 1, 8: 1}
 
 
 def test_only_the_columns_that_are_asked_for_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import analysis
+from tests.bowls import cut_short
 from tests.sweeps.commands.conftest import Mislabel, Said
 
 PARAMETERS = {"x": {"values": [0, 1, 2]}, "surface": {"values": ["smooth", "rough"]}}
@@ -32,7 +33,7 @@ def test_a_script_gets_them_as_json_or_csv(mislabel: Mislabel) -> None:
     rows = mislabel("results", "bowls", "--json").json
     assert [row["x"] for row in rows] == [2, 2, 1, 1, 0, 0]
     assert set(rows[0]) == {
-        "x", "surface", "cell_id", "runs", "diverged", "loss", "loss_std", "loss_low", "loss_high"
+        "x", "surface", "cell_id", "runs", "diverged", "stopped", "step", "loss", "loss_std", "loss_low", "loss_high"
     }  # fmt: skip
     table = pd.read_csv(io.StringIO(mislabel("results", "bowls", "--csv").out))
     assert table.to_dict("records") == [{key: pytest.approx(value) for key, value in row.items()} for row in rows]
@@ -93,3 +94,33 @@ def test_a_sweep_without_results_says_so(mislabel: Mislabel, ran: Callable[..., 
     assert said.code == 2
     assert said.out == ""
     assert "'loss' is not a metric of bowls; it has no runs yet" in said.err
+
+
+def test_the_front_of_several_objectives_comes_first(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+    both = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]
+    ran(metric=both, parameters={"x": {"values": [0, 3]}, "level": {"values": [0, 10]}, "rate": 1.0})
+    rows = mislabel("results", "bowls", "--json").json
+    assert [(row["x"], row["level"], row["front"]) for row in rows] == [
+        (3, 10, True), (0, 10, True), (3, 0, False), (0, 0, False)
+    ]  # fmt: skip
+    assert mislabel("results", "bowls", "--front", "--json").json == rows[:2]
+    lines = [line.split() for line in mislabel("results", "bowls").out.splitlines()]
+    assert lines[0] == ["x", "level", "front", "seeds", "loss", "height"]
+    assert [line[2] for line in lines[1:]] == ["yes", "yes", "–", "–"]
+
+
+@pytest.mark.usefixtures("bowls")
+def test_one_objective_has_no_front(mislabel: Mislabel) -> None:
+    said = mislabel("results", "bowls", "--front")
+    assert said.code == 2
+    assert "--front needs a sweep with several objectives" in said.err
+
+
+@pytest.mark.usefixtures("bowls")
+def test_cells_that_were_stopped_come_last_and_say_where(mislabel: Mislabel) -> None:
+    sweep = analysis.load("results", "bowls")
+    cut_short(sweep.files, sweep.read("runs", ["run_id"], {"x": 2})["run_id"].tolist(), 1)
+    lines = [line.split() for line in mislabel("results", "bowls").out.splitlines()]
+    assert lines[0] == ["x", "surface", "seeds", "stopped", "step", "loss"]
+    assert [line[0] for line in lines[1:]] == ["1", "1", "0", "0", "2", "2"]
+    assert [line[3:5] for line in lines[4:6]] == [["0", "8"], ["3", "1"]]

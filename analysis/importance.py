@@ -1,0 +1,211 @@
+"""How much each parameter matters, with an interval.
+
+`fanova` gives the share of the metric's variance over the space that a parameter explains by itself; what is missing to
+1 is interactions, and noise over seeds. `ped_anova` tells how far a parameter's values among the best tenth of the
+cells differ from its values in all (Watanabe, Bansal, Hutter 2023), and knows parameters that vary under a condition;
+`mdi` is the mean decrease in impurity of a random forest. These two are scaled to a sum of 1.
+
+Optuna weighs a parameter's values by their distance on a linear scale, and words by the corners of a cube. We look at
+places instead of values: on the parameter's own scale in a range, and the number in the list where values are listed or
+on a grid, so that each counts alike. Parameters that are zipped can't be told apart and are one.
+
+Only cells count of which every run was trained to the end and has a value. The interval reaches two standard deviations
+over resamples to each side: seeds are drawn anew within each cell, and cells anew among all (in forests, for every
+tree).
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import optuna
+import pandas as pd
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.importance import PedAnovaImportanceEvaluator
+
+from analysis.fanova import forest_of, variance_shares
+from analysis.study import Cells, objectives_of, quietly
+from sweeps.errors import MislabelError, nearest
+
+if TYPE_CHECKING:
+    from analysis.sweep import Sweep
+
+METHODS = ("fanova", "ped_anova", "mdi")
+FEWEST_CELLS = 4
+_TREES = 64
+_RESAMPLES = 20
+_TREES_OF_A_RESAMPLE = 8
+_MOST_CELLS_OF_A_STUDY = 1000
+
+
+def importance_of(
+    sweep: "Sweep", metric: str | Sequence[str] | None = None, method: str | None = None, goal: str | None = None
+) -> pd.DataFrame:
+    """A row per parameter, the most important first: `importance`, `low` and `high`.
+
+    For several metrics, or objectives, there are instead three columns of each, such as loss, loss_low and loss_high.
+    The method is by default fanova, or ped_anova where a parameter varies under a condition. Only ped_anova looks at
+    the goal. `attrs` of the table tells the method, and how many cells it rests on.
+    """
+    cells = Cells(sweep)
+    parameters = _parameters(sweep, cells)
+    chosen = _method(sweep, parameters, method)
+    # A variance has no direction; a metric without a goal will do.
+    known = {objective.name: objective.goal for objective in sweep.spec.metric}
+    names = list(known) if metric is None else [metric] if isinstance(metric, str) else list(metric)
+    goals = [goal or known.get(name) or (None if chosen == "ped_anova" else "minimize") for name in names]
+    objectives = objectives_of(sweep, names, [goal or "" for goal in goals])
+    columns: dict[str, Any] = {"parameter": [parameter.name for parameter in parameters]}
+    counts = {}
+    for objective in objectives:
+        values = _complete_values(sweep, objective.name)
+        rows = [i for i, cell in enumerate(cells.ids) if cell in values]
+        if len(rows) < FEWEST_CELLS:
+            raise MislabelError(
+                f"importances for {objective.name} need at least {FEWEST_CELLS} cells of which all runs were trained "
+                f"to the end and have a value; {sweep.name} has {len(rows)}"
+            )
+        sign = 1.0 if objective.goal == "minimize" else -1.0
+        estimates = _estimated(parameters, rows, [sign * values[cells.ids[i]] for i in rows], chosen)
+        several = len(objectives) > 1
+        ends = [objective.name + end for end in ("", "_low", "_high")] if several else ["importance", "low", "high"]
+        columns.update(zip(ends, estimates, strict=True))
+        counts[objective.name] = len(rows)
+    table = pd.DataFrame(columns).sort_values(list(columns)[1], ascending=False, kind="stable", ignore_index=True)
+    table.attrs.update(method=chosen, cells=counts)
+    return table
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    """A parameter, or several that are zipped, by its place in each cell; None where it does not vary."""
+
+    name: str
+    places: Sequence[float | None]
+    distribution: FloatDistribution | IntDistribution
+    words: bool = False
+
+    def unit(self, rows: Sequence[int]) -> np.ndarray:
+        """The places in these cells as numbers between 0 and 1."""
+        at = np.array([self.places[i] for i in rows], float)
+        if isinstance(self.distribution, FloatDistribution):
+            return at
+        return (at + 0.5) / float(self.distribution.high + 1)
+
+    @property
+    def without_order(self) -> BaseDistribution:
+        """Where places are words, those next to each other are no more alike than others."""
+        return CategoricalDistribution(range(self.distribution.high + 1)) if self.words else self.distribution
+
+
+def _parameters(sweep: "Sweep", cells: Cells) -> list[_Parameter]:
+    axes, grouped = sweep.spec.axes(), {name: group for group in sweep.spec.zip for name in group}
+    found: dict[str, _Parameter] = {}
+    for name in cells.names:
+        group = [other for other in grouped.get(name, (name,)) if other in cells.names]
+        values = [
+            tuple(cells.values[other][i] for other in group) if cells.active[name][i] else None
+            for i in range(len(cells.ids))
+        ]
+        title = ", ".join(group)
+        spread = cells.distributions[name]
+        words = isinstance(spread, CategoricalDistribution)
+        if words or axes[name].values is not None or axes[name].grid or sweep.spec.method.name == "grid":
+            levels = {level: i for i, level in enumerate(sorted({value for value in values if value is not None}))}
+            places: list[float | None] = [None if value is None else levels[value] for value in values]
+            found[title] = _Parameter(title, places, IntDistribution(0, max(0, len(levels) - 1)), words)
+        else:
+            places = [None if value is None else _place(value[0], spread) for value in values]
+            found[title] = _Parameter(title, places, FloatDistribution(0, 1))
+    return list(found.values())
+
+
+def _place(value: float, spread: Any) -> float:
+    """Between 0 and 1, on the range's own scale; whole numbers take the space around them."""
+    around = 0.5 if isinstance(spread, IntDistribution) else 0.0
+    low, high = spread.low - around, spread.high + around
+    if spread.log:
+        value, low, high = np.log(value), np.log(low), np.log(high)
+    return float((value - low) / (high - low)) if high > low else 0.5
+
+
+def _method(sweep: "Sweep", parameters: Sequence[_Parameter], method: str | None) -> str:
+    if not parameters:
+        raise MislabelError(f"{sweep.name} varies no parameter, so none can be important")
+    conditional = [parameter.name for parameter in parameters if None in parameter.places]
+    chosen = method or ("ped_anova" if conditional else "fanova")
+    if chosen not in METHODS:
+        raise MislabelError(f"method {chosen!r} is not known{nearest(chosen, METHODS)}; there are {', '.join(METHODS)}")
+    if conditional and chosen != "ped_anova":
+        raise MislabelError(
+            f"{chosen} weighs parameters that vary in every cell, and {', '.join(conditional)} "
+            f"var{'ies' if len(conditional) == 1 else 'y'} under a condition; use method ped_anova"
+        )
+    return chosen
+
+
+def _complete_values(sweep: "Sweep", metric: str) -> Mapping[str, np.ndarray]:
+    """By cell of which all runs have one: the metric at the end of each run."""
+    runs = sweep.read("runs", ["cell_id", "status", metric])
+    runs = runs[runs["status"].isin(["done", "stopped", "diverged"])]
+    values = runs[metric].where(runs["status"] == "done").astype(float)
+    return {
+        str(cell): own.to_numpy()
+        for cell, own in values.groupby(runs["cell_id"], sort=False)
+        if np.isfinite(own.to_numpy()).all()
+    }
+
+
+def _estimated(
+    parameters: Sequence[_Parameter], rows: Sequence[int], costs: Sequence[np.ndarray], method: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Importance, low and high, from the costs of each cell's seeds."""
+    means = np.array([own.mean() for own in costs])
+    best = _importances(parameters, rows, means, method, _TREES, seed=0)
+    rng = np.random.default_rng(0)
+    # A study is slow to make, and the spread of a mean over fewer cells is larger by a known factor.
+    count = min(len(rows), _MOST_CELLS_OF_A_STUDY) if method == "ped_anova" else len(rows)
+    resampled = []
+    for i in range(_RESAMPLES):
+        again = np.array([rng.choice(own, len(own)).mean() if len(own) > 1 else own[0] for own in costs])
+        # Trees draw their own cells.
+        chosen = rng.integers(len(rows), size=count) if method == "ped_anova" else np.arange(count)
+        some = [rows[j] for j in chosen]
+        resampled.append(_importances(parameters, some, again[chosen], method, _TREES_OF_A_RESAMPLE, seed=i + 1))
+    half = 2 * np.std(resampled, axis=0, ddof=1) * np.sqrt(count / len(rows))
+    return best, np.clip(best - half, 0, 1), np.clip(best + half, 0, 1)
+
+
+def _importances(
+    parameters: Sequence[_Parameter], rows: Sequence[int], costs: np.ndarray, method: str, trees: int, seed: int
+) -> np.ndarray:
+    if method == "ped_anova":
+        found = _ped_anova(parameters, rows, costs)
+    else:
+        inputs = np.column_stack([parameter.unit(rows) for parameter in parameters])
+        forest = forest_of(inputs, costs, trees, seed)
+        if method == "fanova":
+            return variance_shares(forest)
+        found = np.asarray(forest.feature_importances_)
+    return found / found.sum() if found.sum() > 0 else found
+
+
+def _ped_anova(parameters: Sequence[_Parameter], rows: Sequence[int], costs: np.ndarray) -> np.ndarray:
+    with quietly(), warnings.catch_warnings():
+        # A condition that holds in a single cell: it then counts for nothing, which is right.
+        warnings.filterwarnings("ignore", message="Some regimes for parameter")
+        warnings.filterwarnings("ignore", message="Target and region quantiles")
+        study = optuna.create_study(direction="minimize")
+        for i, cost in zip(rows, costs, strict=True):
+            there = [parameter for parameter in parameters if parameter.places[i] is not None]
+            study.add_trial(
+                optuna.trial.create_trial(
+                    value=float(cost),
+                    params={parameter.name: parameter.places[i] for parameter in there},
+                    distributions={parameter.name: parameter.without_order for parameter in there},
+                )
+            )
+        found = PedAnovaImportanceEvaluator().evaluate(study)
+    return np.array([found.get(parameter.name, 0.0) for parameter in parameters])

@@ -1,0 +1,221 @@
+"""Importances against functions whose shares of variance are known; the store is written by hand, a row per run."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import analysis
+from analysis.sweep import Sweep
+from sweeps.errors import MislabelError
+from sweeps.spec import Spec
+from sweeps.store import Store
+
+Cell = dict[str, Any]
+rng = np.random.default_rng
+
+
+def written(
+    store: Store, cells: Sequence[Cell], loss: Callable[[Cell], float], seeds: int = 2, noise: float = 0.0, **spec: Any
+) -> Sweep:
+    """A sweep with these cells, whose runs came to this loss."""
+    draw = rng(1)
+    now = datetime.now(UTC)
+    rows = [
+        {
+            "run_id": f"{i}-{seed}", "cell_id": str(i), "seed": seed, "status": "done", "pack_id": "p", "attempt": 1,
+            "step": 8, "started_at": now, "finished_at": now, **cell, "loss": loss(cell) + noise * draw.normal(),
+        }
+        for i, cell in enumerate(cells) for seed in range(seeds)
+    ]  # fmt: skip
+    runs = pa.Table.from_pylist(rows)
+    runs = runs.append_column("height", pa.array([-row["loss"] for row in rows]))
+    files = store.sweep("made")
+    files.write_results(
+        "p", {"runs": runs, "curves": runs.select(["run_id", "cell_id", "seed", "step", "loss", "height"])}
+    )
+    values = {"name": "made", "task": "bowl", "metric": [{"name": "loss", "goal": "minimize"}], **spec}
+    files.write_text("spec.yaml", Spec.model_validate(values, strict=False).to_yaml())
+    return analysis.load(store.address, "made")
+
+
+def drawn(count: int, **ranges: Callable[[np.random.Generator], Any]) -> list[Cell]:
+    draw = rng(0)
+    return [{name: make(draw) for name, make in ranges.items()} for _ in range(count)]
+
+
+def by_name(table: pd.DataFrame, column: str = "importance") -> dict[str, float]:
+    return dict(zip(table["parameter"], table[column], strict=True))
+
+
+UNIT = {"min": 0, "max": 1}
+RANDOM: Any = {"method": {"name": "random"}, "budget": {"cells": 400}}
+
+
+def uniform(draw: np.random.Generator) -> float:
+    return float(draw.random())
+
+
+@pytest.fixture
+def sums(store: Store) -> Sweep:
+    """3a + b: of the variance, 0.9 is of a, 0.1 of b, nothing of c."""
+    cells = drawn(400, a=uniform, b=uniform, c=uniform)
+    return written(store, cells, lambda p: 3 * p["a"] + p["b"], parameters=dict.fromkeys("abc", UNIT), **RANDOM)
+
+
+def test_shares_of_a_sum_are_the_shares_of_its_variances(sums: Sweep) -> None:
+    table = sums.importance()
+    assert table["parameter"].tolist() == ["a", "b", "c"]
+    assert by_name(table) == pytest.approx({"a": 0.9, "b": 0.1, "c": 0.0}, abs=0.03)
+    assert table.attrs == {"method": "fanova", "cells": {"loss": 400}}
+
+
+def test_the_interval_is_around_the_importance(sums: Sweep) -> None:
+    table = sums.importance()
+    assert (table["low"] <= table["importance"]).all()
+    assert (table["importance"] <= table["high"]).all()
+    assert (table["high"] - table["low"]).max() < 0.1
+    assert (table["low"] >= 0).all()
+    assert (table["high"] <= 1).all()
+
+
+def test_noise_over_seeds_widens_the_interval_and_belongs_to_no_parameter(store: Store, tmp_path: Any) -> None:
+    cells = drawn(60, a=uniform, b=uniform)
+    space: Any = {"parameters": dict.fromkeys("ab", UNIT), **RANDOM}
+    quiet = written(store, cells, lambda p: p["a"], **space).importance()
+    noisy = written(Store(str(tmp_path / "b")), cells, lambda p: p["a"], noise=1.0, **space).importance()
+    assert by_name(quiet)["a"] > 0.97
+    assert by_name(noisy)["a"] < 0.6
+    assert noisy["importance"].sum() < 0.8
+    assert (noisy["high"] - noisy["low"]).max() > 3 * (quiet["high"] - quiet["low"]).max()
+
+
+def test_a_log_scale_is_weighed_as_it_is_searched(store: Store) -> None:
+    """log10(a) over three decades varies as 3b does over a unit; on a linear scale the last decade is most of a."""
+    cells = drawn(400, a=lambda draw: float(10 ** draw.uniform(-3, 0)), b=uniform)
+    log = {"min": 0.001, "max": 1, "scale": "log"}
+    sweep = written(store, cells, lambda p: np.log10(p["a"]) + 3 * p["b"], parameters={"a": log, "b": UNIT}, **RANDOM)
+    assert by_name(sweep.importance()) == pytest.approx({"a": 0.5, "b": 0.5}, abs=0.05)
+
+
+@pytest.mark.parametrize("method", ["grid", "random"])
+def test_listed_values_count_alike_whatever_their_distance(store: Store, method: str) -> None:
+    """a is 0 or 1 by its place in the list, w by its word: half of the variance each."""
+    numbers, words = [0, 1, 1000], ["p", "q", "r", "s", "t"]
+    cells = [{"a": a, "w": w, "c": c} for a, w, c in itertools.product(numbers, words, [0.0, 0.5, 1.0])]
+    height = {"p": 1.0, "q": 0.0, "r": 0.0, "s": 1.0, "t": 0.0}
+    scale = np.sqrt((2 / 9) / (6 / 25))
+    sweep = written(
+        store, cells, lambda p: float(p["a"] == 1) + scale * height[p["w"]],
+        parameters={"a": {"values": numbers}, "w": {"values": words}, "c": {"values": [0.0, 0.5, 1.0]}},
+        method={"name": method}, budget={"cells": 45} if method == "random" else {},
+    )  # fmt: skip
+    assert by_name(sweep.importance()) == pytest.approx({"a": 0.5, "w": 0.5, "c": 0.0}, abs=0.12)
+
+
+@pytest.mark.parametrize("method", ["ped_anova", "mdi"])
+def test_other_methods_rank_alike_and_sum_to_one(sums: Sweep, method: str) -> None:
+    table = sums.importance(method=method)
+    assert table["parameter"].tolist() == ["a", "b", "c"]
+    assert table["importance"].sum() == pytest.approx(1)
+    assert by_name(table)["a"] > 0.7
+    assert by_name(table)["c"] < 0.1
+
+
+def test_ped_anova_looks_at_the_goal(store: Store) -> None:
+    """Where a is large only a counts; where it is small only b does. The best cells have small a, or large a."""
+    cells = drawn(400, a=uniform, b=uniform)
+    sweep = written(
+        store, cells, lambda p: 5 * p["a"] if p["a"] > 0.5 else -p["b"],
+        parameters=dict.fromkeys("ab", UNIT), **RANDOM,
+    )  # fmt: skip
+    least, most = (by_name(sweep.importance(method="ped_anova", goal=goal)) for goal in ("minimize", "maximize"))
+    assert least["b"] > least["a"]
+    assert most["a"] > most["b"]
+
+
+def test_several_metrics_have_columns_of_their_own(sums: Sweep) -> None:
+    table = sums.importance(["loss", "height"])
+    assert list(table) == [
+        "parameter",
+        *(f"{name}{end}" for name in ("loss", "height") for end in ("", "_low", "_high")),
+    ]
+    assert by_name(table, "height") == pytest.approx(by_name(table, "loss"), abs=0.02)
+
+
+def test_a_metric_without_goal_can_be_explained_but_not_by_its_best(sums: Sweep) -> None:
+    assert by_name(sums.importance("height"))["a"] == pytest.approx(0.9, abs=0.03)
+    with pytest.raises(MislabelError, match="height has no goal in the spec"):
+        sums.importance("height", method="ped_anova")
+
+
+@pytest.fixture
+def conditional(store: Store) -> Sweep:
+    """c varies where a > ½ alone, and decides there."""
+    cells = drawn(300, a=uniform, b=uniform, c=uniform)
+    cells = [{**cell, "c": cell["c"] if cell["a"] > 0.5 else 0.25} for cell in cells]
+    space = {"a": UNIT, "b": UNIT, "c": {**UNIT, "when": "a > 0.5"}}
+    return written(store, cells, lambda p: p["c"] if p["a"] > 0.5 else 1.0, parameters=space, **RANDOM)
+
+
+def test_parameters_under_a_condition_are_weighed_by_ped_anova(conditional: Sweep) -> None:
+    table = conditional.importance()
+    assert table.attrs["method"] == "ped_anova"
+    assert table["parameter"].tolist()[-1] == "b"
+    assert by_name(table)["c"] > 0.3
+
+
+@pytest.mark.parametrize("method", ["fanova", "mdi"])
+def test_other_methods_refuse_parameters_under_a_condition(conditional: Sweep, method: str) -> None:
+    with pytest.raises(MislabelError, match=f"{method} weighs parameters that vary in every cell, and c varies under"):
+        conditional.importance(method=method)
+
+
+def test_zipped_parameters_are_one(store: Store) -> None:
+    pairs = [(1, 0.1), (2, 0.2), (4, 0.4)]
+    cells = [{"a": a, "b": b, "c": c} for (a, b), c in itertools.product(pairs, [0.0, 0.5, 1.0])]
+    sweep = written(
+        store, cells, lambda p: float(p["a"]), zip=[["a", "b"]],
+        parameters={"a": {"values": [1, 2, 4]}, "b": {"values": [0.1, 0.2, 0.4]}, "c": {"values": [0.0, 0.5, 1.0]}},
+    )  # fmt: skip
+    assert sweep.importance()["parameter"].tolist() == ["a, b", "c"]
+
+
+def test_a_constant_metric_depends_on_nothing(store: Store) -> None:
+    sweep = written(store, drawn(10, a=uniform), lambda p: 1.0, parameters={"a": UNIT}, **RANDOM)
+    assert sweep.importance()[["importance", "low", "high"]].to_numpy().tolist() == [[0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("cells", "parameters", "message"),
+    [
+        (
+            3,
+            {"a": UNIT},
+            "need at least 4 cells of which all runs were trained to the end and have a value; made has 3",
+        ),
+        (9, {"a": 1.0}, "made varies no parameter"),
+    ],
+)
+def test_what_has_no_importances_says_why(store: Store, cells: int, parameters: Any, message: str) -> None:
+    sweep = written(store, drawn(cells, a=uniform), lambda p: p["a"], parameters=parameters, **RANDOM)
+    with pytest.raises(MislabelError, match=message):
+        sweep.importance()
+
+
+def test_an_unknown_method_is_named_with_the_nearest(sums: Sweep) -> None:
+    with pytest.raises(MislabelError, match=r"method 'fanov' is not known; did you mean fanova\?"):
+        sums.importance(method="fanov")
+
+
+def test_many_cells_take_seconds(store: Store) -> None:
+    cells = drawn(3000, a=uniform, b=uniform, c=uniform)
+    sweep = written(store, cells, lambda p: p["a"] + p["b"], seeds=1, parameters=dict.fromkeys("abc", UNIT), **RANDOM)
+    began = datetime.now(UTC)
+    sweep.importance()
+    assert (datetime.now(UTC) - began).total_seconds() < 60

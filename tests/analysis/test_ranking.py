@@ -1,0 +1,78 @@
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import analysis
+from analysis.ranking import ranked
+from analysis.sweep import Sweep
+from sweeps.errors import MislabelError
+from sweeps.store import Store
+from tests.bowls import cut_short, run
+
+TWO = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]
+
+
+def made(store: Store, **changes: Any) -> Sweep:
+    run(store, resources={"pack": 100}, **changes)
+    return analysis.load(store.address, "bowls")
+
+
+def runs_at(sweep: Sweep, x: float, seeds: Sequence[int] = (0, 1, 2)) -> list[str]:
+    return sweep.read("runs", ["run_id"], {"x": x, "seed": seeds})["run_id"].tolist()
+
+
+def test_cells_that_were_stopped_come_last_and_the_one_that_came_furthest_first(store: Store) -> None:
+    sweep = made(store, parameters={"x": {"values": [0, 1, 2, 3]}, "frames": 5}, seeds=3)
+    steps = sorted(sweep.curves["step"].unique())
+    # The best two cells are stopped; the very best before the other.
+    cut_short(sweep.files, runs_at(sweep, 3), steps[1])
+    cut_short(sweep.files, runs_at(sweep, 2, seeds=[1]), steps[2])
+    table = ranked(analysis.load(store.address, "bowls"))
+    assert table["x"].tolist() == [1, 0, 2, 3]
+    assert table["stopped"].tolist() == [0, 0, 1, 3]
+    assert table["step"].tolist() == [8, 8, steps[2], steps[1]]
+
+
+def test_a_cell_of_which_a_run_diverged_comes_after_those_of_which_none_did(store: Store) -> None:
+    sweep = made(store, parameters={"x": {"values": [1, 3]}, "trouble": {"values": [0, 2], "when": "x == 3"}}, seeds=2)
+    table = ranked(sweep)
+    assert table[["x", "trouble", "diverged"]].to_numpy().tolist() == [[3, 0, 0], [1, 0, 0], [3, 2, 2]]
+
+
+def test_the_front_comes_first_and_is_what_no_cell_beats(store: Store) -> None:
+    """loss is least at x = 3, height = loss + level greatest far from it."""
+    parameters = {"x": {"values": [0, 1, 3]}, "level": {"values": [0, 10]}, "rate": 1.0}
+    sweep = made(store, parameters=parameters, metric=TWO)
+    table = ranked(sweep)
+    assert table["front"].tolist() == [True] * 3 + [False] * 3
+    assert table[table["front"]][["x", "level"]].to_numpy().tolist() == [[3, 10], [1, 10], [0, 10]]
+    front = sweep.front()
+    assert front["cell_id"].tolist() == table["cell_id"].tolist()[:3]
+    assert {"loss", "loss_low", "loss_high", "height", "runs"} <= set(front.columns)
+    # Other metrics may be shown: the front is still that of the objectives.
+    assert ranked(sweep, ["height"]).set_index("cell_id")["front"].sum() == 3
+    assert "front" not in ranked(sweep, by=["x"])
+
+
+def test_cells_without_a_comparable_value_are_not_on_the_front(store: Store) -> None:
+    parameters = {"x": {"values": [0, 3]}, "trouble": {"values": [0, 2], "when": "x == 3"}}
+    sweep = made(store, parameters=parameters, metric=TWO, seeds=3)
+    assert sweep.front()[["x", "trouble"]].to_numpy().tolist() == [[3, 0], [0, 0]]
+    cut_short(sweep.files, runs_at(sweep, 0, seeds=[0]), 1)
+    assert analysis.load(store.address, "bowls").front()["x"].tolist() == [3]
+
+
+def test_one_objective_has_no_front(store: Store) -> None:
+    sweep = made(store)
+    with pytest.raises(MislabelError, match="bowls has no front: that takes several objectives"):
+        sweep.front()
+    assert "front" not in ranked(sweep)
+
+
+def test_without_an_objective_cells_keep_their_order(store: Store) -> None:
+    sweep = made(store, metric=None, parameters={"x": {"values": [2, 0, 3]}})
+    table = ranked(sweep)
+    assert table["x"].tolist() == [0, 2, 3]
+    assert math.isfinite(table["loss"].iloc[0])

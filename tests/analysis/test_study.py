@@ -1,0 +1,199 @@
+import math
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from matplotlib import pyplot as plt
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState
+from optuna.visualization import matplotlib as drawings
+
+import analysis
+from analysis.study import spread_like_a_log, widened
+from analysis.sweep import Sweep
+from sweeps.errors import MislabelError
+from sweeps.store import Store
+from tests.bowls import bowl_spec, cut_short, run
+
+PARAMETERS: dict[str, Any] = {
+    "x": {"values": [0, 1, 2]},
+    "rate": {"min": 0.01, "max": 1, "scale": "log", "points": 3},
+    "surface": {"values": ["smooth", "rough"]},
+    "width": {"values": [1, 2, 4, 8]},
+    "level": {"min": 1, "max": 4, "points": 2, "when": "x > 0 and surface == 'rough'"},
+}
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    store = Store(str(tmp_path_factory.mktemp("store")))
+    run(store, parameters=PARAMETERS, seeds=3, resources={"pack": 500})
+    return analysis.load(store.address, "bowls")
+
+
+def test_every_cell_is_a_trial_with_its_mean(sweep: Sweep) -> None:
+    study = sweep.study()
+    cells = sweep.cells("loss").set_index("cell_id")
+    assert study.direction == optuna.study.StudyDirection.MINIMIZE
+    assert {trial.user_attrs["cell_id"] for trial in study.trials} == set(cells.index)
+    for trial in study.trials:
+        row = cells.loc[trial.user_attrs["cell_id"]]
+        assert trial.state == TrialState.COMPLETE
+        assert trial.value == row["mean"]
+        assert trial.user_attrs["seeds"] == 3
+        assert trial.user_attrs["loss_std_error"] == pytest.approx(row["std"] / math.sqrt(3))
+        assert {name: row[name] for name in trial.params} == trial.params
+        assert trial.duration is not None
+    assert study.best_value == cells["mean"].min()
+
+
+def test_parameters_are_numbers_where_they_are_listed_as_numbers(sweep: Sweep) -> None:
+    found = {name: d for trial in sweep.study().trials for name, d in trial.distributions.items()}
+    assert found == {
+        "x": FloatDistribution(0, 2),
+        "rate": FloatDistribution(0.01, 1, log=True),
+        "surface": CategoricalDistribution(["smooth", "rough"]),
+        "width": IntDistribution(1, 8, log=True),
+        "level": IntDistribution(1, 4),
+    }
+
+
+def test_a_parameter_is_there_where_its_condition_holds(sweep: Sweep) -> None:
+    trials = sweep.study().trials
+    for trial in trials:
+        assert ("level" in trial.params) == (trial.params["x"] > 0 and trial.params["surface"] == "rough")
+    assert 0 < sum("level" in trial.params for trial in trials) < len(trials)
+
+
+def test_intermediate_values_are_the_mean_curve(sweep: Sweep) -> None:
+    curve = sweep.curve("loss", by="cell_id")
+    trial = sweep.study().trials[5]
+    own = curve[curve["cell_id"] == trial.user_attrs["cell_id"]]
+    assert trial.intermediate_values == dict(zip(own["step"], own["mean"], strict=True))
+    assert trial.intermediate_values[trial.last_step or 0] == trial.value
+    assert sweep.study(curves=False).trials[5].intermediate_values == {}
+
+
+def test_any_metric_can_be_studied_with_its_goal(sweep: Sweep) -> None:
+    study = sweep.study("height", goal="maximize")
+    assert study.best_value == pytest.approx(sweep.cells("height")["mean"].max())
+    several = sweep.study(["loss", "height"], goal=["minimize", "maximize"])
+    assert [direction.name for direction in several.directions] == ["MINIMIZE", "MAXIMIZE"]
+    assert all(len(trial.values) == 2 for trial in several.trials)
+    assert several.metric_names == ["loss", "height"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"metric": "height"}, 'height has no goal in the spec; give goal="minimize" or goal="maximize"'),
+        ({"metric": "loss", "goal": "up"}, "loss can't have the goal 'up'; give"),
+        ({"metric": "los"}, r"'los' is not a metric of bowls; did you mean loss\?"),
+        ({"metric": ["loss", "height"], "goal": ["minimize"]}, "2 metrics need a goal each, not 1"),
+    ],
+)
+def test_what_can_not_be_studied_is_refused_in_words(sweep: Sweep, arguments: Any, message: str) -> None:
+    with pytest.raises(MislabelError, match=message):
+        sweep.study(**arguments)
+
+
+def test_a_sweep_without_objective_asks_for_one(store: Store) -> None:
+    run(store, metric=None)
+    sweep = analysis.load(store.address, "bowls")
+    with pytest.raises(MislabelError, match="bowls names no objective; name one, such as"):
+        sweep.study()
+    assert len(sweep.study("loss", goal="minimize").trials) == 3
+
+
+def test_stopped_cells_are_pruned_and_cells_without_a_value_have_failed(store: Store) -> None:
+    parameters = {"x": {"values": [0, 1, 2, 3]}, "trouble": {"values": [0, 1, 2], "when": "x == 3"}, "frames": 5}
+    run(store, parameters=parameters, seeds=2)
+    files = store.sweep("bowls")
+    runs = analysis.load(store.address, "bowls").runs
+    step = sorted(analysis.load(store.address, "bowls").curves["step"].unique())[2]
+    cut_short(files, runs.loc[(runs["x"] == 1) & (runs["seed"] == 0), "run_id"].tolist(), step)
+    study = analysis.load(store.address, "bowls").study()
+    states = {(t.params["x"], t.params.get("trouble", 0)): t.state.name for t in study.trials}
+    assert states == {
+        (0, 0): "COMPLETE", (1, 0): "PRUNED", (2, 0): "COMPLETE", (3, 0): "COMPLETE", (3, 1): "FAIL", (3, 2): "FAIL"
+    }  # fmt: skip
+    (pruned,) = study.get_trials(states=(TrialState.PRUNED,))
+    assert pruned.values is None
+    # As far as both runs have a value: the one that went on would make it better.
+    assert max(pruned.intermediate_values) == step
+    assert pruned.user_attrs["stopped"] == 1
+    assert study.best_params["x"] == 3
+
+
+def test_cells_outside_the_ranges_find_their_place(store: Store) -> None:
+    run(store, parameters={"x": {"values": [0, 5]}, "surface": {"values": ["smooth", "rough"]}})
+    narrow = bowl_spec(parameters={"x": {"values": [0, 1]}, "surface": {"values": ["smooth"]}})
+    store.sweep("bowls").write_text("spec.yaml", narrow.to_yaml())
+    study = analysis.load(store.address, "bowls").study()
+    assert {trial.params["x"] for trial in study.trials} == {0, 5}
+    assert study.trials[0].distributions["x"] == FloatDistribution(0, 5)
+    assert study.trials[0].distributions["surface"] == CategoricalDistribution(["smooth", "rough"])
+
+
+def test_room_is_made_for_every_value() -> None:
+    assert widened(FloatDistribution(0, 1, step=0.5), [0.5, 1.0]) == FloatDistribution(0, 1, step=0.5)
+    assert widened(FloatDistribution(0, 1, step=0.5), [0.3]) == FloatDistribution(0, 1)
+    assert widened(IntDistribution(1, 8, log=True), [0, 3]) == IntDistribution(0, 8)
+    assert widened(IntDistribution(1, 8, log=True), [16]) == IntDistribution(1, 16, log=True)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "log"),
+    [
+        ([1, 2, 3, 4], False),
+        ([1, 2, 4, 8], True),
+        ([0.01, 0.03, 0.1, 0.3, 1], True),
+        ([0, 1, 10, 100], False),
+        ([-1, 1], False),
+        ([1, 2], False),
+        ([0.1, 10], True),
+        ([5], False),
+    ],
+)
+def test_a_list_of_numbers_has_a_log_scale_where_it_is_spread_like_one(numbers: list[float], log: bool) -> None:
+    assert spread_like_a_log(numbers) is log
+
+
+PLAIN = (
+    "plot_contour", "plot_edf", "plot_intermediate_values", "plot_optimization_history", "plot_parallel_coordinate",
+    "plot_param_importances", "plot_rank", "plot_slice", "plot_timeline",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("plot", PLAIN)
+def test_optuna_draws_it(sweep: Sweep, plot: str) -> None:
+    with plt.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        drawn = getattr(drawings, plot)(sweep.study())
+        axes = np.atleast_1d(drawn).ravel()
+        assert any(axis.has_data() for axis in axes)
+        plt.close("all")
+
+
+def test_optuna_draws_the_front_of_several_objectives(sweep: Sweep) -> None:
+    study = sweep.study(["loss", "height"], goal=["minimize", "maximize"])
+    with plt.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert drawings.plot_pareto_front(study).has_data()
+        plt.close("all")
+
+
+def test_a_study_is_made_without_torch_and_without_a_word(sweep: Sweep) -> None:
+    script = (
+        "import sys, warnings, analysis\n"
+        "warnings.simplefilter('error')\n"
+        f"analysis.load({str(Path(sweep.files.address).parent)!r}, 'bowls').study()\n"
+        "print([name for name in ('torch', 'ray', 'mlflow', 'matplotlib') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
