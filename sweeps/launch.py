@@ -8,15 +8,16 @@ from typing import Any
 import torch
 
 from sweeps.adoption import adopt, adoptable
+from sweeps.datasets import datasets_of
+from sweeps.earlier import earlier_cells, refuse_unknown_sweeps
 from sweeps.errors import Problem, SpecError
 from sweeps.feed import Feed
 from sweeps.heartbeat import Heartbeat, note_complete, refuse_if_running
-from sweeps.means import Means
+from sweeps.means import Mean, Means
 from sweeps.plan import Plan, decide_sizes, make_plan
 from sweeps.provenance import provenance
 from sweeps.sizing import Sizing
 from sweeps.source import Asked, Listed, Source
-from sweeps.space import Space
 from sweeps.spec import Spec, spec_from_stored
 from sweeps.store import Store, SweepFiles
 from sweeps.widening import changes_that_do_not_widen
@@ -33,6 +34,8 @@ class Machine:
     memory_bytes: int
     """Of one worker."""
     device: torch.device
+    ahead: bool = False
+    """Whether a search prepares proposals while packs train; what it proposes then depends on who ends first."""
 
 
 class Launch:
@@ -56,7 +59,8 @@ class Launch:
         decide_sizes(self.plan, sizing)
         sizing.keep()
         means = Means(self.spec, self.files, self.plan.retry, self.plan.seeding)
-        self._feed = Feed(self.plan, _source(self.plan, self.files, sizing, means), self.files, means)
+        source = _source(self.plan, self.files, sizing, means, machine.ahead)
+        self._feed = Feed(self.plan, source, self.files, means)
         self.heartbeat = Heartbeat(self.files, self._feed)
         self.heartbeat.beat()
 
@@ -73,7 +77,9 @@ def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retr
     """The plan, without writing anything."""
     files = store.sweep(spec.name)
     refuse_other_spec(spec, task, files)
+    refuse_unknown_sweeps(spec, task, store)
     plan = make_plan(spec, task, files, retry)
+    datasets_of(plan, files)
     plan.elsewhere = {name: len(runs) for name, runs in adoptable(spec, task, store).items()}
     decide_sizes(plan, _sizing(task, files, machine))
     return plan
@@ -85,9 +91,11 @@ def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = F
     files = store.sweep(spec.name)
     refuse_if_running(files)
     refuse_other_spec(spec, task, files)
+    refuse_unknown_sweeps(spec, task, store)
     for moved in files.set_damaged_aside():
         say(f"{moved} is damaged: set aside, and its runs are run again")
     launch = Launch(spec, task, files, retry)  # SpecError where shapes conflict, before anything is written
+    data = datasets_of(launch.plan, files)
     adopted = adopt(spec, task, store)
     for name, runs in adopted.items():
         say(f"{runs:,} runs are the same as in {name}: taken over from there")
@@ -96,7 +104,7 @@ def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = F
     files.revise_spec(spec.to_yaml())
     files.remove("stop")
     if launch.plan.missing:
-        files.write_json(f"launches/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json", provenance(task.init.__module__))
+        files.write_json(f"launches/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json", provenance(task.init.__module__, data))
     else:
         _tidy(files, over=True)
         note_complete(files, launch.plan.cells, launch.plan.runs)
@@ -128,11 +136,20 @@ def _sizing(task: Task[Any], files: SweepFiles, machine: Machine) -> Sizing:
     return Sizing(task, files, machine.device, machine.memory_bytes, machine.workers)
 
 
-def _source(plan: Plan, files: SweepFiles, sizing: Sizing, means: Means) -> Source:
+def _source(plan: Plan, files: SweepFiles, sizing: Sizing, means: Means, ahead: bool) -> Source:
     if not plan.spec.method.learns:
         return Listed(plan)
-    from sweeps.search import Search  # imports Optuna, which a grid can do without
+    from sweeps.branching import Branches  # imports Optuna, which a grid can do without
 
-    search = Search(Space(plan.spec, plan.task), files)
-    search.restore(means.complete())
-    return Asked(plan, search, sizing)
+    search = Branches(plan.spec, plan.task, files)
+    if plan.spec.start_from:
+        sweeps = [files.sibling(name) for name in plan.spec.start_from]
+        search.learn_from(lambda space: earlier_cells(sweeps, space))
+
+    def known(cell: str, seeds: int) -> Mean | None:
+        if seeds > len(plan.seeding.of(cell)):
+            plan.seeding.want(cell, seeds)
+        return means.of(cell)
+
+    search.restore(known)
+    return Asked(plan, search, sizing, means, ahead)

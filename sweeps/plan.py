@@ -136,8 +136,10 @@ def _open_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool) -> P
     ended = Ended(spec, files)
     plan = Plan(spec, task, {}, ended, [], retry, Seeding(spec), cells=spec.budget.cells or 0)
     plan.runs = plan.cells * spec.seeds.count
+    first = spec.seeds.first
+    # A cell that is proposed again has more seeds than the spec gives it.
     has = sum(
-        len(seeds & set(spec.seed_range))
+        sum(seed >= first for seed in seeds)
         for seeds in (*ended.seeds.values(), *([] if retry else ended.failed.values()))
     )
     plan.missing = max(0, plan.runs - has)

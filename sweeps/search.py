@@ -1,174 +1,291 @@
-"""Optuna proposes cells and is told the mean over each cell's seeds; the only module that knows Optuna.
+"""Optuna proposes cells, and is told the mean over each cell's seeds.
 
-The study lives in memory. Proposals are kept in the store as they are made, results are there anyway, so after a
-restart the study is rebuilt from both and proposals that were not finished are run before new ones are asked for.
+Proposals follow from the search's seed, the number of the batch and what was told before it: results are taken in only
+when a batch is asked for, in the order of their proposals, and the sampler is made anew for each batch. Batches are
+kept in the store, results are there anyway; so after a restart the study is rebuilt from both, and proposals that have
+not ended are run before new ones are asked for.
+
+A cell that is proposed again is to have as many seeds more; the new trial is told the mean over all of them.
 """
 
-import warnings
 import zlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import TrialState
+from optuna.samplers import BaseGASampler
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
+from sweeps.dimensions import Dimensions
+from sweeps.earlier import Earlier
+from sweeps.history import History
 from sweeps.identity import cell_id
 from sweeps.means import Mean
+from sweeps.proposals import Batch, KeptTrial, Proposals
+from sweeps.sampler import is_trusted, knows_conditions, pinned, ranks_pruned, sampler_of, shown
 from sweeps.space import Space
 from sweeps.store import SweepFiles
 from tasks.parameters import Value
 
-# A model likes to propose its best cells again, or cells that are excluded. So often it may; then chance has its turn.
-_REPEATS = 10
+# A model may propose excluded cells, or its best cell over and over. So often it may; then chance has its turn.
+_TRIES = 10
+# How many times its first seeds a cell gets at most by being proposed again.
+_MOST_REPEATS = 4
+
+Known = Callable[[str, int], Mean | None]
+"""The mean of a cell over so many seeds, or None where not all of them have ended."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Proposal:
     cell: str
     values: dict[str, Value]
     number: int
     """Optuna's own number of the trial that is to be told."""
+    seeds: int
+    """That the cell is to have from now on."""
 
 
 class Search:
     """Asks for cells, is told how they did."""
 
-    def __init__(self, space: Space, files: SweepFiles) -> None:
-        self.space = space
-        self.files = files
+    def __init__(self, space: Space, files: SweepFiles, branch: str = "") -> None:
         spec = space.spec
         optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.space = space
         self.limit = spec.budget.cells or 0
-        self.study = optuna.create_study(
-            sampler=self._sampler(0), directions=[objective.goal for objective in spec.metric]
-        )
-        self.proposals: dict[str, Proposal] = {}
+        self.proposals: list[Proposal] = []
         self.unfinished: list[Proposal] = []
+        """Proposals of earlier launches that have not ended."""
+        self._method = spec.method
+        self._seeds = spec.seeds.count
+        # Where the best cells race for more seeds, the search itself gives none.
+        self._most_seeds = self._seeds * (1 if spec.seeds.up_to else _MOST_REPEATS)
+        self._dimensions = Dimensions(space, conditional=knows_conditions(spec.method))
+        self._history = History(shown(spec.method), ranks_pruned(spec))
+        self.study = optuna.create_study(
+            study_name=spec.name, storage=self._history, directions=[objective.goal for objective in spec.metric]
+        )
+        self._id = self._history.get_study_id_from_name(spec.name)
+        self._times: Counter[str] = Counter()
+        """How often each cell was proposed."""
+        self._pending: dict[int, Proposal] = {}
+        self._results: dict[int, tuple[Mean, int]] = {}
+        """Told, but not taken in yet: by number of the trial, the mean and the seeds it is over."""
+        self._taken: list[tuple[int, int]] = []
+        """Taken in since the last batch was kept."""
+        self._kept = Proposals(files, branch)
         self._batches = 0
+        self._noted = 0
+        self._source: list[FrozenTrial] = []
+        self._first = [dict(given) for given in spec.try_first]
+        self._given = 0
+        self._exhausted = False
         self._chance = (chunk.values(i) for chunk in space.drawn(self.limit) for i in range(len(chunk)))
 
-    def restore(self, means: Mapping[str, Mean]) -> None:
-        """Take up earlier proposals: tell those whose mean is known, and keep the others to be run first."""
-        while (batch := self.files.read_json(f"proposals/{self._batches:05}.json")) is not None:
-            self._batches += 1
-            for values in batch:
-                cell = self._cell_id(values)
-                if cell in self.proposals:
-                    continue
-                try:
-                    self._take_up(cell, values, means.get(cell))
-                except ValueError:
-                    continue  # the spec's space no longer has this cell
-        # The sampler's random numbers start anew: with the same seed, it would draw the same cells again.
-        self.study.sampler = self._sampler(self._batches)
-
-    def _take_up(self, cell: str, values: dict[str, Value], mean: Mean | None) -> None:
-        free = {name: values[name] for name in self._free_axes(values)}
-        distributions = {name: self._distribution(name) for name in free}
-        state, told = self._told(mean)
-        trial = optuna.trial.create_trial(state=state, values=told, params=free, distributions=distributions)
-        if mean is not None:
-            self.study.add_trial(trial)
-            self.proposals[cell] = Proposal(cell, values, len(self.study.get_trials(deepcopy=False)) - 1)
-            return
-        self.proposals[cell] = Proposal(cell, values, self._begun(values))
-        self.unfinished.append(self.proposals[cell])
-
-    def _begun(self, values: dict[str, Value]) -> int:
-        """The number of a trial of this cell, to be told later."""
-        self.study.enqueue_trial({name: values[name] for name in self._free_axes(values)})
-        trial = self.study.ask()
-        self._suggested(trial)
-        return int(trial.number)
+    # Asking
 
     def ask(self, count: int) -> list[Proposal]:
-        """New cells, at most `count`, none twice, none excluded; fewer when the budget or the space ends."""
+        """At most `count` proposals, none excluded; fewer when the budget or the space ends."""
         asked: list[Proposal] = []
+        if self._exhausted or len(self.proposals) >= self.limit:
+            return asked
+        self._take_in()
+        self._begin_batch(self._batches)
+        refused: list[int] = []
         while len(asked) < count and len(self.proposals) < self.limit:
-            proposal = self._from_model() or self._from_chance()
+            proposal = self._from_given() or self._from_model(refused) or self._from_chance() or self._from_known()
             if proposal is None:
+                self._exhausted = True
                 break
             asked.append(proposal)
-            self.proposals[proposal.cell] = proposal
+        for number in refused:
+            self.study.tell(number, state=TrialState.FAIL)
         if asked:
-            self.files.write_json(f"proposals/{self._batches:05}.json", [proposal.values for proposal in asked])
-            self._batches += 1
+            self._keep(asked)
         return asked
 
-    def _from_model(self) -> Proposal | None:
-        for _ in range(_REPEATS):
-            trial = self.study.ask()
-            values = self._suggested(trial)
-            cell = self._cell_id(values)
-            if cell not in self.proposals and not self.space.excludes(values):
-                return Proposal(cell, values, trial.number)
+    def _begin_batch(self, batch: int) -> None:
+        seed = zlib.crc32(f"{self._method.seed}/{batch}".encode())
+        self.study.sampler = sampler_of(self._method, seed, self._source)
+        notes = self._history.get_study_system_attrs(self._id)
+        self._history.settle(self._id, seed, pinned(self.study.sampler, notes))
+
+    def _from_given(self) -> Proposal | None:
+        """The next of the cells to try first; what it leaves open is sampled."""
+        while self._given < len(self._first):
+            given = self._first[self._given]
+            self._given += 1
+            if any(self.space.base[name] != value for name, value in given.items() if name not in self.space.axes):
+                continue  # it is for another branch
+            trial = self._begun(given)
+            values = self._dimensions.suggested(trial)
+            if self._may_propose(values):
+                return self._proposed(values, trial.number)
             self.study.tell(trial, state=TrialState.FAIL)
         return None
 
-    def _from_chance(self) -> Proposal | None:
-        """A cell drawn at random; None when all of the space has been proposed."""
-        for values in self._chance:
-            cell = self._cell_id(values)
-            if cell not in self.proposals:
-                return Proposal(cell, values, self._begun(values))
+    def _from_model(self, refused: list[int]) -> Proposal | None:
+        for _ in range(_TRIES):
+            trial = self.study.ask()
+            values = self._dimensions.suggested(trial)
+            if self._may_propose(values):
+                return self._proposed(values, trial.number)
+            # Until the end of the batch it counts as running: so the model looks elsewhere.
+            refused.append(trial.number)
         return None
 
-    def tell(self, cell: str, mean: Mean) -> None:
-        """The mean of each objective over the cell's seeds; where it has none, it ranks below all others."""
-        state, told = self._told(mean)
-        self.study.tell(self.proposals[cell].number, told, state=state)
+    def _from_chance(self) -> Proposal | None:
+        """A cell drawn at random that was never proposed; None when there is none."""
+        for values in self._chance:
+            if not self._times[self._cell_id(values)]:
+                trial = self._begun(values)
+                return self._proposed(self._dimensions.suggested(trial), trial.number)
+        return None
 
-    def _sampler(self, batches: int) -> optuna.samplers.BaseSampler:
-        method = self.space.spec.method
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return optuna.samplers.TPESampler(
-                seed=zlib.crc32(f"{method.seed}/{batches}".encode()),
-                n_startup_trials=method.startup,
-                multivariate=True,
-                group=True,
-                constant_liar=True,
+    def _from_known(self) -> Proposal | None:
+        """The cell with the fewest seeds that may have more; None when there is none, and the search is over."""
+        for proposal in sorted(self.proposals, key=lambda p: self._times[p.cell]):
+            if self._may_propose(proposal.values):
+                trial = self._begun(proposal.values)
+                return self._proposed(self._dimensions.suggested(trial), trial.number)
+        return None
+
+    def _begun(self, values: Mapping[str, Value]) -> Trial:
+        self.study.enqueue_trial(self._dimensions.parameters({n: v for n, v in values.items() if n in self.space.axes}))
+        return self.study.ask()
+
+    def _may_propose(self, values: Mapping[str, Value]) -> bool:
+        seeds = (1 + self._times[self._cell_id(values)]) * self._seeds
+        return seeds <= self._most_seeds and not self.space.excludes(values)
+
+    def _proposed(self, values: dict[str, Value], number: int) -> Proposal:
+        cell = self._cell_id(values)
+        self._times[cell] += 1
+        proposal = Proposal(cell, values, number, self._times[cell] * self._seeds)
+        self.proposals.append(proposal)
+        self._pending[number] = proposal
+        return proposal
+
+    # Telling
+
+    def tell(self, cell: str, mean: Mean, seeds: int | None = None) -> None:
+        """The mean of each objective over so many seeds; where it has none, the cell ranks below all others.
+
+        It answers the proposals that asked for no more seeds than these.
+        """
+        answered = [p for p in self._pending.values() if p.cell == cell and (seeds is None or p.seeds <= seeds)]
+        for proposal in answered:
+            del self._pending[proposal.number]
+            self._results[proposal.number] = (mean, seeds or proposal.seeds)
+
+    def _take_in(self) -> None:
+        for number in sorted(self._results):
+            mean, seeds = self._results.pop(number)
+            self._tell(number, mean)
+            self._taken.append((number, seeds))
+
+    def _tell(self, number: int, mean: Mean) -> None:
+        if mean.comparable:
+            self.study.tell(number, list(mean.values))
+            return
+        if mean.stopped_at is not None and len(mean.values) == 1:
+            self._history.set_trial_intermediate_value(self._trial_id(number), mean.stopped_at, mean.values[0])
+        self.study.tell(number, state=TrialState.PRUNED)
+
+    def trial(self, number: int) -> FrozenTrial:
+        """What the study has of a proposal."""
+        return self._history.get_trial(self._trial_id(number))
+
+    def _trial_id(self, number: int) -> int:
+        return int(self._history.get_trial_id_from_study_id_trial_number(self._id, number))
+
+    # Keeping and continuing
+
+    def _keep(self, asked: Sequence[Proposal]) -> None:
+        notes = self._history.get_study_system_attrs(self._id)
+        trials = [
+            KeptTrial(p.values, p.number, trial.params, dict(trial.system_attrs))
+            for p, trial in ((p, self.trial(p.number)) for p in asked)
+        ]
+        fresh = dict(list(notes.items())[self._noted :])
+        batch = Batch(trials, tuple(self._taken), fresh, self._dimensions.digest, self._given)
+        self._kept.keep(self._batches, batch)
+        self._batches += 1
+        self._noted = len(notes)
+        self._taken = []
+
+    def learn_from(self, earlier: Callable[[], Sequence[Earlier]]) -> None:
+        """Learn from cells of other sweeps before the first proposal; when resumed, from the same ones as then."""
+        kept = self._kept.earlier
+        if kept is None:
+            kept = [{"values": dict(cell.values), "mean": cell.mean.values} for cell in earlier()]
+            self._kept.keep_earlier(kept)
+        self._begin_batch(0)
+        for cell in kept:
+            number = self._added(cell["values"])
+            if number is not None:
+                self._tell(number, Mean(tuple(cell["mean"])))
+                self._source.append(self.trial(number))
+
+    def restore(self, known: Known) -> None:
+        """Take up earlier proposals: tell those whose mean is known, and keep the others to be run first."""
+        for number, batch in self._kept.batches():
+            for told, seeds in batch.told:
+                self._tell_again(told, seeds, known)
+            self._begin_batch(number)
+            for key, value in batch.notes.items():
+                self._history.set_study_system_attr(self._id, key, value)
+            for kept in batch.trials:
+                self._take_up(kept, same_axes=batch.space == self._dimensions.digest)
+            self._given = batch.given
+        self._batches = self._kept.count
+        self._noted = len(self._history.get_study_system_attrs(self._id))
+        for proposal in list(self._pending.values()):
+            mean = known(proposal.cell, proposal.seeds)
+            if mean is None:
+                self.unfinished.append(proposal)
+            else:
+                self.tell(proposal.cell, mean, proposal.seeds)
+
+    def _tell_again(self, number: int, seeds: int, known: Known) -> None:
+        proposal = self._pending.get(number)
+        if proposal is None:
+            return
+        # The spec may give cells more seeds by now.
+        mean = known(proposal.cell, max(seeds, proposal.seeds))
+        if mean is not None:
+            del self._pending[number]
+            self._tell(number, mean)
+
+    def _take_up(self, kept: KeptTrial, same_axes: bool) -> None:
+        if kept.number is None and self._times[self._cell_id(kept.values)]:
+            return  # the first layout had a cell once
+        while kept.number is not None and self._history.count < kept.number:
+            self.study.add_trial(create_trial(state=TrialState.FAIL))
+        number = self._added(kept.values, kept if same_axes else None)
+        if number is not None:
+            self._proposed(dict(kept.values), number)
+
+    def _added(self, values: Mapping[str, Value], kept: KeptTrial | None = None) -> int | None:
+        """The number of a new trial of this cell; None where the space does not have it."""
+        try:
+            parameters = (kept and kept.parameters) or self._dimensions.parameters(
+                {name: values[name] for name in self.space.axes}, dormant=True
             )
+            distributions = {name: self._dimensions.distributions[name] for name in parameters}
+            notes = kept.notes if kept and is_trusted(kept.notes) else {}
+            trial = create_trial(
+                state=TrialState.RUNNING, params=parameters, distributions=distributions, system_attrs=notes
+            )
+        except (ValueError, KeyError):
+            return None
+        number = self._history.count
+        self.study.add_trial(trial)
+        if isinstance(self.study.sampler, BaseGASampler) and not notes:
+            self.study.sampler.get_trial_generation(self.study, self.trial(number))
+        return number
 
-    def _told(self, mean: Mean | None) -> tuple[TrialState, list[float] | None]:
-        if mean is not None and mean.comparable:
-            return TrialState.COMPLETE, list(mean.values)
-        # A pruned trial without values ranks last in a study of one objective; of several, Optuna knows none such.
-        return TrialState.PRUNED if len(self.study.directions) == 1 else TrialState.FAIL, None
-
-    def _suggested(self, trial: Any) -> dict[str, Value]:
-        """A full cell: axes are suggested in an order in which each condition's own parameters come first."""
-        cell = dict(self.space.base)
-        for name in self.space.order:
-            when = self.space.when.get(name)
-            if when is None or when.holds(cell):
-                cell[name] = self.space.task.parameters[name].typed(self._suggest(trial, name))
-        return cell
-
-    def _suggest(self, trial: Any, name: str) -> Value:
-        d = self._distribution(name)
-        if isinstance(d, CategoricalDistribution):
-            return trial.suggest_categorical(name, d.choices)  # type: ignore[no-any-return]
-        if isinstance(d, IntDistribution):
-            return trial.suggest_int(name, d.low, d.high, log=d.log)  # type: ignore[no-any-return]
-        assert isinstance(d, FloatDistribution)
-        return trial.suggest_float(name, d.low, d.high, log=d.log)  # type: ignore[no-any-return]
-
-    def _distribution(self, name: str) -> BaseDistribution:
-        axis = self.space.axes[name]
-        if axis.values is not None:
-            return CategoricalDistribution(axis.values)
-        assert axis.min is not None
-        assert axis.max is not None
-        log = axis.scale == "log"
-        if self.space.task.parameters[name].type is int:
-            return IntDistribution(int(axis.min), int(axis.max), log=log)
-        return FloatDistribution(axis.min, axis.max, log=log)
-
-    def _free_axes(self, cell: dict[str, Value]) -> list[str]:
-        return [name for name in self.space.axes if name not in self.space.when or self.space.when[name].holds(cell)]
-
-    def _cell_id(self, cell: dict[str, Value]) -> str:
+    def _cell_id(self, cell: Mapping[str, Value]) -> str:
         return cell_id(self.space.task.name, self.space.task.version, cell)

@@ -116,6 +116,11 @@ class SweepFiles:
         self.name = name
         self.address = address
 
+    def sibling(self, name: str) -> "SweepFiles":
+        """The files of another sweep of the same store."""
+        root, address = self._root.rpartition("/")[0], self.address.rpartition("/")[0]
+        return SweepFiles(self._fs, f"{root}/{name}", name, f"{address}/{name}")
+
     # Small files
 
     def read_text(self, file: str) -> str | None:

@@ -16,6 +16,7 @@ from tasks.task import Task
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("tasks", "sweeps", "cluster", "analysis")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+SEARCH = ("sweeps.search", "sweeps.sampler", "sweeps.history", "sweeps.dimensions")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -96,7 +97,7 @@ def test_analysis_knows_the_store_and_the_spec_alone() -> None:
 @pytest.mark.parametrize(
     ("package", "allowed"),
     [
-        ("optuna", ["sweeps.search", "sweeps.distribution", "analysis.study", "analysis.importance"]),
+        ("optuna", [*SEARCH, "sweeps.distribution", "analysis.study", "analysis.importance"]),
         ("ray", ["cluster", "sweeps.commands.doctor"]),
         ("mlflow", ["cluster.mlflow_*", "sweeps.commands.doctor"]),
         ("matplotlib", ["analysis.figures", "analysis.panels", "analysis.pictures*"]),

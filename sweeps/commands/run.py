@@ -132,7 +132,7 @@ def _machine(venue: Venue, resources: "Resources") -> Iterator[tuple["Machine", 
         # Sizes are tried on the driver's own device, with as many threads as a worker has.
         device = torch.device("cuda" if resources.gpu and torch.cuda.is_available() else "cpu")
         torch.set_num_threads(max(1, int(resources.cpu)))
-        machine = Machine(slots, worker_memory_bytes(slots), device)
+        machine = Machine(slots, worker_memory_bytes(slots), device, ahead=True)
         yield machine, lambda feed, store, show: run_on_ray(feed, store, resources, slots, show)
 
 

@@ -1,0 +1,68 @@
+"""One search for each branch of a sweep, asked in turn; a sweep without `grid: true` has a single one."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sweeps.earlier import Earlier
+from sweeps.identity import cell_id
+from sweeps.means import Mean
+from sweeps.search import Known, Proposal, Search
+from sweeps.space import Space, branches
+from sweeps.spec import Spec
+from sweeps.store import SweepFiles
+from tasks.task import Task
+
+
+class Branches:
+    """The searches of a sweep, as if they were one."""
+
+    def __init__(self, spec: Spec, task: Task[Any], files: SweepFiles) -> None:
+        specs = branches(spec, task)
+        names = [name for name in spec.axes() if name not in specs[0].axes()]
+        self.searches = []
+        for branch in specs:
+            fixed = {name: branch.fixed()[name] for name in names}
+            key = cell_id(task.name, task.version, fixed) if fixed else ""
+            self.searches.append(Search(Space(branch, task), files, key))
+        # Cells of different shape can't share a pack: then each batch is of one branch.
+        self._one_by_one = any(task.parameters[name].kind == "shape" for name in names)
+        self._turn = 0
+        self._search_of: dict[str, Search] = {}
+
+    @property
+    def limit(self) -> int:
+        return sum(search.limit for search in self.searches)
+
+    @property
+    def unfinished(self) -> list[Proposal]:
+        return [proposal for search in self.searches for proposal in search.unfinished]
+
+    @property
+    def proposals(self) -> list[Proposal]:
+        return [proposal for search in self.searches for proposal in search.proposals]
+
+    def learn_from(self, earlier: Callable[[Space], Sequence[Earlier]]) -> None:
+        for search in self.searches:
+            search.learn_from(lambda space=search.space: earlier(space))  # type: ignore[misc]
+
+    def restore(self, known: Known) -> None:
+        for search in self.searches:
+            search.restore(known)
+            self._search_of |= {proposal.cell: search for proposal in search.proposals}
+
+    def ask(self, count: int) -> list[Proposal]:
+        """At most `count` proposals, from the branches in turn; none when all of them are at their end."""
+        asked: list[Proposal] = []
+        share = count if self._one_by_one else -(-count // len(self.searches))
+        for _ in self.searches:
+            search = self.searches[self._turn % len(self.searches)]
+            batch = search.ask(min(share, count - len(asked)))
+            self._search_of |= {proposal.cell: search for proposal in batch}
+            asked += batch
+            self._turn += 1
+            if len(asked) >= count or (asked and self._one_by_one):
+                break
+        return asked
+
+    def tell(self, cell: str, mean: Mean, seeds: int) -> None:
+        self._search_of[cell].tell(cell, mean, seeds)

@@ -1,0 +1,94 @@
+"""A space in Optuna's terms: what a sampler proposes becomes a cell, and a cell what a sampler can be told of."""
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import Trial, TrialState, create_trial
+
+from sweeps.distribution import distribution
+from sweeps.ranges import nearest_value
+from sweeps.space import Space
+from tasks.parameters import Value
+
+
+class Dimensions:
+    """What varies by itself, a distribution each: an axis, or the index of a group of axes that go together."""
+
+    def __init__(self, space: Space, conditional: bool) -> None:
+        self.space = space
+        self.conditional = conditional
+        """Whether an axis is proposed only where its condition holds, or always and then lies dormant."""
+        self.distributions: dict[str, BaseDistribution] = {}
+        self._groups = {"+".join(group): group for group in space.dimensions}
+        self._name_of = {axis: name for name, group in self._groups.items() for axis in group}
+        for name, group in self._groups.items():
+            if len(group) > 1:
+                self.distributions[name] = CategoricalDistribution(range(len(space.candidates(group[0]))))
+            else:
+                self.distributions[name] = distribution(space.axes[name], space.task.parameters[name].type is int)
+
+    @property
+    def digest(self) -> str:
+        """The same while the axes stay as they are."""
+        return f"{zlib.crc32(json.dumps({n: repr(d) for n, d in self.distributions.items()}).encode()):08x}"
+
+    def suggested(self, trial: Trial) -> dict[str, Value]:
+        """A full cell: axes are suggested in an order in which what a condition reads comes before it."""
+        cell = dict(self.space.base)
+        proposed: dict[str, Any] = {}
+        if not self.conditional:
+            proposed = {name: _suggest(trial, name, d) for name, d in self.distributions.items()}
+        for axis in self.space.order:
+            if self._holds(axis, cell):
+                name = self._name_of[axis]
+                if name not in proposed:
+                    proposed[name] = _suggest(trial, name, self.distributions[name])
+                cell[axis] = self._value(axis, proposed[name])
+        return cell
+
+    def parameters(self, cell: Mapping[str, Value], dormant: bool = False) -> dict[str, Any]:
+        """The parameters of a trial of this cell; ValueError where it is not in the space.
+
+        The cell may lack axes: so do its parameters. `dormant` adds values for axes whose condition does not hold.
+        """
+        found: dict[str, Any] = {}
+        whole = {**self.space.base, **cell}
+        for name, d in self.distributions.items():
+            group = self._groups[name]
+            given = [axis for axis in group if axis in cell and self._holds(axis, whole)]
+            if given and len(group) > 1:
+                found[name] = self._place(group, {axis: cell[axis] for axis in given})
+            elif given:
+                found[name] = cell[name]
+            elif dormant and not self.conditional:
+                found[name] = d.choices[0] if isinstance(d, CategoricalDistribution) else d.low
+        distributions = {name: self.distributions[name] for name in found}
+        create_trial(state=TrialState.RUNNING, params=found, distributions=distributions)  # to have it checked
+        return found
+
+    def _place(self, group: tuple[str, ...], values: Mapping[str, Value]) -> int:
+        for i, row in enumerate(self.space.combinations(group)):
+            if values.items() <= dict(zip(group, row, strict=True)).items():
+                return i
+        raise ValueError(f"{values}: not a combination of the space")
+
+    def _holds(self, axis: str, cell: Mapping[str, Value]) -> bool:
+        return axis not in self.space.when or bool(self.space.when[axis].holds(cell))
+
+    def _value(self, axis: str, proposed: Any) -> Value:
+        if self._name_of[axis] != axis:
+            return self.space.candidates(axis)[int(proposed)]
+        # Optuna's steps carry rounding errors, of which the cell's id must know nothing.
+        return nearest_value(self.space.axes[axis], self.space.task.parameters[axis], proposed)
+
+
+def _suggest(trial: Trial, name: str, d: BaseDistribution) -> Any:
+    if isinstance(d, CategoricalDistribution):
+        return trial.suggest_categorical(name, d.choices)
+    if isinstance(d, IntDistribution):
+        return trial.suggest_int(name, d.low, d.high, log=d.log, step=d.step)
+    assert isinstance(d, FloatDistribution)
+    return trial.suggest_float(name, d.low, d.high, log=d.log, step=d.step)
