@@ -51,6 +51,7 @@ class Judging(Protocol):
 class Referee:
     def __init__(self, wanted: EarlyTerminate, goal: str, steps: int) -> None:
         self.per_cell = wanted.per == "cell"
+        self.min_steps = wanted.min_steps
         self._rule = rule_of(wanted, steps)
         self._sign = 1 if goal == "minimize" else -1
         self._costs: dict[str, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
@@ -69,7 +70,8 @@ class Referee:
         for name, branch in contenders.items():
             if name not in self._stopped and self._rule.stops(name, branch, step, self._means[name]):
                 self._stopped.add(name)
-        return [self._contender(run) in self._stopped for run in runs]
+        # A stopped cell's other seeds follow wherever they are, but no earlier than any run may be stopped.
+        return [step >= self.min_steps and self._contender(run) in self._stopped for run in runs]
 
     def tell(self, step: int, runs: Sequence[Entry], values: Values) -> None:
         contenders: dict[str, str] = {}
@@ -80,20 +82,25 @@ class Referee:
                 self.diverge(run, step)
             self._costs[name][step][run.seed] = math.inf if value is None else self._sign * value
         for name, branch in contenders.items():
-            costs = self._costs[name][step]
-            # In the order of the seeds, so that the sum has the same bits whenever it is made.
-            mean = sum(costs[seed] for seed in sorted(costs)) / len(costs)
-            self._means[name][step] = math.inf if step >= self._diverged.get(name, math.inf) else mean
-            self._rule.told(name, branch, step, self._means[name])
+            self._note_mean(name, branch, step)
+
+    def _note_mean(self, name: str, branch: str, step: int) -> None:
+        costs = self._costs[name][step]
+        # In the order of the seeds, so that the sum has the same bits whenever it is made.
+        mean = sum(costs[seed] for seed in sorted(costs)) / len(costs)
+        self._means[name][step] = math.inf if step >= self._diverged.get(name, math.inf) else mean
+        self._rule.told(name, branch, step, self._means[name])
 
     def stop(self, run: Entry) -> None:
         """The run was stopped before."""
         self._stopped.add(self._contender(run))
 
     def diverge(self, run: Entry, step: int) -> None:
-        """The run has diverged: from here on its cell has no mean that others could be worse than."""
+        """The run has diverged: from this step on, its cell is worse than all that have a mean."""
         name = self._contender(run)
         self._diverged[name] = min(step, self._diverged.get(name, step))
+        for later in [at for at in self._means[name] if at >= step]:
+            self._note_mean(name, run.branch, later)
 
     def _contender(self, run: Entry) -> str:
         return run.cell if self.per_cell else run_id(run.cell, run.seed)
