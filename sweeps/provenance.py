@@ -1,9 +1,10 @@
-"""Where results come from: code, versions, machine, command, time."""
+"""Where results come from: code, data, versions, machine, command, time."""
 
 import getpass
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -13,8 +14,11 @@ from typing import Any
 _PACKAGES = ("mislabel", "torch", "ray", "optuna", "mlflow", "pandas", "pyarrow", "numpy")
 
 
-def provenance(task_module: str) -> dict[str, Any]:
-    """What a reader of the results may want to know in a year; `task_module` is where the task's code lies."""
+def provenance(task_module: str, data: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What a reader of the results may want to know in a year.
+
+    `task_module` is where the task's code lies; `data` are the data sets that runs read, with their checksums.
+    """
     module = sys.modules[task_module]
     return {
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -25,6 +29,7 @@ def provenance(task_module: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: found for name in [*_PACKAGES, *_owners(task_module)] if (found := _version(name))},
         "git": _git(Path(str(module.__file__))),
+        "data": dict(data or {}),
     }
 
 

@@ -34,6 +34,10 @@ def _no_conflicts(params: Any) -> Iterable[str]:
     return ()
 
 
+def _no_data(params: Any) -> Mapping[str, str]:
+    return {}
+
+
 @dataclass(frozen=True)
 class Task(Generic[P]):
     name: str
@@ -46,6 +50,8 @@ class Task(Generic[P]):
     measure: Callable[[Lanes[P], State], Mapping[str, Tensor]]
     conflicts: Callable[[P], Iterable[str]] = field(default=_no_conflicts)
     """Sentences on what is wrong between parameters that are each within their own bounds."""
+    data: Callable[[P], Mapping[str, str]] = field(default=_no_data)
+    """Data sets that a run reads, by name, each with its checksum; raises where one is absent (`tasks.data.images`)."""
     block: int = 1
     """`advance` is called from and to frames and multiples of this, never in between."""
     largest_pack: int | None = None

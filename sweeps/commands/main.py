@@ -18,6 +18,7 @@ COMMANDS = {
     "figure": "Draw metrics over training steps.",
     "tasks": "List tasks, or the parameters and metrics of one.",
     "schema": "Print the JSON schema of a spec, for editors.",
+    "data": "Fetch, list or check data sets.",
     "sync": "Make the MLflow view of a sweep complete, or build it anew.",
     "ui": "Open the MLflow UI on a store.",
     "doctor": "Check that everything a sweep needs works here.",

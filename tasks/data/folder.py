@@ -1,0 +1,60 @@
+"""Where data sets lie, and how files there are written: whole or not at all, by one process at a time."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+VARIABLE = "MISLABEL_DATA"
+
+
+def data_folder(given: str | Path | None = None) -> Path:
+    """The folder that is given, else that of the environment variable, else one in the user's cache."""
+    chosen = given or os.environ.get(VARIABLE)
+    return Path(chosen).expanduser().absolute() if chosen else _cache() / "mislabel" / "data"
+
+
+def shown(path: Path) -> str:
+    """The path as people write it."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A name to write under; what was written gets its true name when the body has ended well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone(folder: Path, name: str) -> Iterator[None]:
+    """One process of this machine at a time is in the body for that folder and name; others wait."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / f".{name.replace('/', '-')}.lock", "w") as file:
+        if sys.platform != "win32":
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, also by a crash
+        yield
+
+
+def md5_of(path: Path) -> str:
+    """As torchvision gives them: they tell damage, not malice."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def _cache() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
