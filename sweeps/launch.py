@@ -9,7 +9,6 @@ import torch
 
 from sweeps.adoption import adopt, adoptable
 from sweeps.datasets import datasets_of
-from sweeps.datasets import datasets_of
 from sweeps.earlier import earlier_cells, refuse_unknown_sweeps
 from sweeps.errors import Problem, SpecError
 from sweeps.feed import Feed
@@ -96,7 +95,6 @@ def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = F
     for moved in files.set_damaged_aside():
         say(f"{moved} is damaged: set aside, and its runs are run again")
     launch = Launch(spec, task, files, retry)  # SpecError where shapes conflict, before anything is written
-    data = datasets_of(launch.plan, files)
     data = datasets_of(launch.plan, files)
     adopted = adopt(spec, task, store)
     for name, runs in adopted.items():
