@@ -134,6 +134,19 @@ def dropping_a_lane_moves_no_other(task: Task[Any]) -> None:
     _assert_same({lane: whole[lane] for lane in kept}, kept, _ROUNDING)
 
 
+def merging_two_packs_moves_no_lane(task: Task[Any]) -> None:
+    if task.largest_pack == 1:
+        return
+    settings = _settings(task, precision="float64")
+    whole = _trained(Pack(task, Lanes(settings, range(_LANES))))
+    parts = [Pack(task, Lanes(settings[:1], [0])), Pack(task, Lanes(settings[1:], range(1, _LANES)))]
+    frames = [_frames(part, _FRAMES // 2) for part in parts]
+    later = [replace(frame, lanes=frame.lanes + 1) for frame in frames[1]]
+    merged = parts[0].merged(parts[1])
+    assert len(merged.lanes) == _LANES, f"{len(merged.lanes)} lanes came of merging 1 and {_LANES - 1}"
+    _assert_same(whole, _curves([*frames[0], *later, *_frames(merged)]), _ROUNDING)
+
+
 def a_diverged_lane_ends_alone(task: Task[Any]) -> None:
     settings = _settings(task, precision="float64")
     whole = _trained(Pack(task, Lanes(settings, range(_LANES))))
@@ -185,6 +198,7 @@ CHECKS: Sequence[Callable[[Task[Any]], None]] = (
     the_order_of_lanes_does_not_matter,
     a_resumed_run_equals_an_uninterrupted_one,
     dropping_a_lane_moves_no_other,
+    merging_two_packs_moves_no_lane,
     a_diverged_lane_ends_alone,
     no_shared_generator_is_used,
     seeds_differ,

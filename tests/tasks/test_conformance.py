@@ -67,6 +67,10 @@ def in_place(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     return s
 
 
+def crowd(lanes: Lanes[Params]) -> Tensor:
+    return torch.full((len(lanes), 1), float(len(lanes)))
+
+
 BROKEN: dict[str, tuple[Task[Params], Callable[[Task[Any]], None]]] = {
     "a metric that is a parameter": (
         replace(GOOD, metrics={**GOOD.metrics, "rate": Metric("again")}),
@@ -121,6 +125,16 @@ BROKEN: dict[str, tuple[Task[Params], Callable[[Task[Any]], None]]] = {
     "lanes that see how many they are": (
         moved(lambda lanes, w: w + 0.001 * len(lanes)),
         conformance.dropping_a_lane_moves_no_other,
+    ),
+    "what lanes keep does not follow them": (
+        replace(
+            GOOD,
+            init=lambda lanes: {"w": init(lanes)["w"] + 0 * lanes.once("crowd", lambda: crowd(lanes))},
+            advance=lambda lanes, s, start, stop: {
+                "w": advance(lanes, s, start, stop)["w"] + lanes.once("crowd", list)
+            },
+        ),
+        conformance.merging_two_packs_moves_no_lane,
     ),
     "a divergence that is not measured": (
         measuring(lambda w: {"size": w.nan_to_num().square().mean(dim=1)}),

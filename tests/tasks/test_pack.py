@@ -188,3 +188,61 @@ def test_what_lanes_keep_is_made_once_and_follows_the_selected_lanes() -> None:
     assert plain.tolist() == [2, 0]
     assert kept.numbers.tolist() == [20, 0]
     assert kept.nothing is None
+
+
+def test_a_judge_sees_every_frame_but_the_last_and_ends_lanes_at_once() -> None:
+    seen = []
+
+    def judge(frame: Frame) -> list[int]:
+        seen.append(frame.step)
+        return [0] if frame.step == 5 else [2] if frame.step == 15 else []
+
+    pack = Pack(WALK, Lanes([Params()] * 3, range(3)))
+    frames = pack.advance(60.0, judge)
+    assert seen == [0, 5, 10, 15]
+    assert [frame.lanes.tolist() for frame in frames] == [[0, 1, 2], [0, 1, 2], [1, 2], [1, 2], [1]]
+    assert [frame.lanes[frame.stopped].tolist() for frame in frames] == [[], [0], [], [2], []]
+    assert pack.run_steps == 5 + 15 + 20
+
+
+def test_a_pack_whose_lanes_are_all_stopped_is_finished() -> None:
+    pack = Pack(WALK, Lanes([Params()] * 2, range(2)))
+    frames = pack.advance(60.0, lambda frame: frame.lanes.tolist() if frame.step == 10 else [])
+    assert pack.finished
+    assert frames[-1].step == 10
+    assert pack.run_steps == 2 * 10
+
+
+@pytest.mark.parametrize("until", [0, 3, 5, 7, 20])
+def test_a_pack_can_be_taken_to_a_step_and_no_further(until: int) -> None:
+    pack = Pack(WALK, Lanes([Params()], [0]))
+    frames = pack.advance(60.0, until=until)
+    assert pack.step == until
+    assert [frame.step for frame in frames] == [step for step in (0, 5, 10, 15, 20) if step <= until]
+    assert pack.advance(60.0, until=until) == []
+
+
+def test_two_packs_that_have_come_equally_far_go_on_as_one() -> None:
+    lanes = [Params(pace=float(i)) for i in range(3)]
+    first, second = Pack(WALK, Lanes(lanes[:2], [0, 1])), Pack(WALK, Lanes(lanes[2:], [2]))
+    first.advance(60.0, until=7)
+    with pytest.raises(AssertionError, match="one has reached"):
+        first.merged(second)
+    second.advance(60.0, until=7)
+    first.drop([0])
+    both = first.merged(second)
+    frames = walked(both)
+    assert [frame.step for frame in frames] == [10, 15, 20]
+    assert frames[-1].lanes.tolist() == [0, 1]
+    assert frames[-1].metrics["at"].tolist() == [20, 40]
+
+
+def test_what_lanes_keep_is_joined() -> None:
+    first, second = (Lanes([Params()] * n, range(n)) for n in (1, 2))
+    for lanes, start in ((first, 0), (second, 1)):
+        numbers = torch.arange(start, start + len(lanes))
+        lanes.once("data", lambda numbers=numbers: (numbers, Kept(numbers * 10)))  # type: ignore[misc]
+    plain, kept = first.joined(second).once("data", list)
+    assert plain.tolist() == [0, 1, 2]
+    assert kept.numbers.tolist() == [0, 10, 20]
+    assert kept.nothing is None
