@@ -15,6 +15,7 @@ COMMANDS = {
     "status": "Say how far a sweep is.",
     "results": "Print a table of cells: mean and 95 % interval over seeds.",
     "reproduce": "Run a paper's experiment and check its claims.",
+    "report": "Write a sweep's report: one HTML file with tables and figures.",
     "figure": "Draw metrics over training steps.",
     "tasks": "List tasks, or the parameters and metrics of one.",
     "schema": "Print the JSON schema of a spec, for editors.",

@@ -1,0 +1,294 @@
+"""Drawings for a report: tables in, SVG text out.
+
+Colours of text, lines and the two main series are variables of the page, so that a drawing is as readable on dark as
+on light; letters stay letters. Nothing here is kept in pyplot's global state.
+"""
+
+import io
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Colours that no drawing has, and the variable of the page that each stands for.
+_VARIABLES = {
+    "#0a0a01": "--ink",
+    "#0a0a02": "--faint",
+    "#0a0a03": "--accent",
+    "#0a0a04": "--second",
+    "#0a0a05": "--card",
+}
+INK, FAINT, ACCENT, SECOND, CARD = _VARIABLES
+_STYLE: dict[str, Any] = {
+    "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 9.5, "axes.labelsize": 9, "xtick.labelsize": 8,
+    "ytick.labelsize": 8, "legend.fontsize": 8, "text.color": INK, "axes.labelcolor": INK, "axes.titlecolor": INK,
+    "axes.edgecolor": FAINT, "xtick.color": FAINT, "ytick.color": FAINT, "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK, "axes.grid": True, "grid.color": FAINT, "grid.alpha": 0.25, "grid.linewidth": 0.5,
+    "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
+    "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none", "axes.formatter.limits": (-4, 5),
+}  # fmt: skip
+# From so many points on they are drawn as one picture.
+_MANY_POINTS = 1500
+_ACROSS = 4
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A parameter as an axis of a drawing."""
+
+    name: str
+    log: bool = False
+    listed: bool = False
+    """Whether it takes a few values, each in many cells."""
+    words: bool = False
+
+    def set_scale(self, axis: "Axes", along: str = "x") -> None:
+        if self.log:
+            getattr(axis, f"set_{along}scale")("log")
+        getattr(axis, f"set_{along}label")(self.name)
+
+
+def history(cells: pd.DataFrame, metric: str, goal: str | None) -> str:
+    """The metric of each cell in the order in which they were begun, the best so far, and how it is distributed."""
+
+    def draw(axes: np.ndarray) -> None:
+        left, right = axes.flat
+        held = cells[cells["complete"]]
+        left.scatter(held.index, held["mean"], s=14, color=ACCENT, alpha=0.55, linewidth=0, rasterized=_many(held))
+        if goal is not None:
+            best = held["mean"].cummin() if goal == "minimize" else held["mean"].cummax()
+            left.step(best.index, best, where="post", color=SECOND, linewidth=1.5, label="best so far")
+            left.legend(loc="best")
+        left.set_xlabel("cell, in the order begun")
+        left.set_ylabel(metric)
+        ordered = np.sort(held["mean"].to_numpy())
+        right.step(ordered, np.arange(1, len(ordered) + 1) / len(ordered), where="post", color=ACCENT, linewidth=1.5)
+        right.set_xlabel(metric)
+        right.set_ylabel("share of cells at or below")
+        right.set_ylim(0, 1.02)
+
+    return _drawn(draw, 10, 2.9, 1, 2, widths=[1.6, 1])
+
+
+def slices(cells: pd.DataFrame, metric: str, dimensions: Sequence[Dimension]) -> str:
+    """The metric of each cell over each parameter; where values are listed, a line through the mean at each."""
+    held = cells[cells["complete"]]
+    across = min(_ACROSS, max(2, len(dimensions)))
+    down = -(-len(dimensions) // across)
+
+    def draw(axes: np.ndarray) -> None:
+        for axis in axes.flat[len(dimensions) :]:
+            axis.set_visible(False)
+        for axis, dimension in zip(axes.flat, dimensions, strict=False):
+            own = held[held[dimension.name].notna()]
+            x = own[dimension.name]
+            if dimension.words:
+                levels = sorted(x.unique(), key=str)
+                places = x.map({level: i for i, level in enumerate(levels)}).astype(float)
+                axis.set_xticks(range(len(levels)), [str(level) for level in levels])
+                axis.set_xlim(-0.6, len(levels) - 0.4)
+            else:
+                places = x.astype(float)
+            axis.scatter(places, own["mean"], s=12, color=ACCENT, alpha=0.45, linewidth=0, rasterized=_many(own))
+            if dimension.listed:
+                means = own["mean"].groupby(places).mean()
+                axis.plot(means.index, means, "o-", color=SECOND, linewidth=1.3, markersize=3.5)
+            dimension.set_scale(axis)
+        for row in axes:
+            row[0].set_ylabel(metric)
+
+    return _drawn(draw, 10, 0.3 + 2.3 * down, down, across, sharey=True)
+
+
+def contour(cells: pd.DataFrame, metric: str, x: Dimension, y: Dimension) -> str:
+    """The metric over two parameters: a table of colours where both are listed, else colours between the cells."""
+    held = cells[cells["complete"] & cells[x.name].notna() & cells[y.name].notna()]
+
+    def draw(axes: np.ndarray) -> None:
+        (axis,) = axes.flat
+        if x.listed and y.listed:
+            table = held.pivot_table(index=y.name, columns=x.name, values="mean", aggfunc="mean")
+            shown = axis.pcolormesh(np.ma.masked_invalid(table.to_numpy()), cmap="viridis", rasterized=True)
+            for along, dimension, levels in (("x", x, table.columns), ("y", y, table.index)):
+                every = max(1, len(levels) // 8)
+                at = range(0, len(levels), every)
+                getattr(axis, f"set_{along}ticks")([i + 0.5 for i in at], [_short(levels[i]) for i in at])
+                getattr(axis, f"set_{along}label")(dimension.name)
+            axis.grid(False)
+        else:
+            at_x, at_y = (_positions(held[d.name], d) for d in (x, y))
+            try:
+                shown = axis.tricontourf(at_x, at_y, held["mean"], levels=14, cmap="viridis")
+                axis.scatter(at_x, at_y, s=7, color=CARD, edgecolor=INK, linewidth=0.4, rasterized=_many(held))
+            except (RuntimeError, ValueError):  # all cells lie on a line
+                shown = axis.scatter(at_x, at_y, s=20, c=held["mean"], cmap="viridis")
+            x.set_scale(axis)
+            y.set_scale(axis, "y")
+        axis.figure.colorbar(shown, ax=axis, label=metric)
+
+    return _drawn(draw, 4.9, 3.4)
+
+
+def importances(table: pd.DataFrame) -> str:
+    """A bar per parameter and metric with its interval."""
+    low = [name for name in table.columns if name.endswith("low")]
+    metrics = [name.removesuffix("_low") if name != "low" else "importance" for name in low]
+
+    def draw(axes: np.ndarray) -> None:
+        (axis,) = axes.flat
+        height = 0.7 / len(metrics)
+        for i, (metric, colour) in enumerate(zip(metrics, itertools.cycle((ACCENT, SECOND, FAINT)), strict=False)):
+            ends = ("low", "high") if metric == "importance" else (f"{metric}_low", f"{metric}_high")
+            at = np.arange(len(table)) + i * height
+            value = table[metric].to_numpy()
+            reach = np.clip([value - table[ends[0]], table[ends[1]] - value], 0, None)
+            axis.barh(at, value, height * 0.9, color=colour, label=metric)
+            axis.errorbar(value, at, xerr=reach, fmt="none", ecolor=INK, elinewidth=0.9, capsize=2)
+        axis.set_yticks(np.arange(len(table)) + 0.35 - height / 2, table["parameter"])
+        axis.invert_yaxis()
+        axis.set_xlim(0, 1.02)
+        axis.grid(False, axis="y")
+        axis.set_xlabel("importance")
+        if len(metrics) > 1:
+            axis.legend(loc="lower right")
+
+    return _drawn(draw, 4.9, max(1.6, 0.9 + 0.36 * len(table)))
+
+
+def front(cells: pd.DataFrame, objectives: Sequence[str]) -> str:
+    """Each pair of objectives: all cells, and those on the front with their intervals."""
+    pairs = list(itertools.combinations(objectives, 2))
+
+    def draw(axes: np.ndarray) -> None:
+        for axis, (a, b) in zip(axes.flat, pairs, strict=True):
+            others, best = cells[~cells["front"] & (cells["stopped"] == 0)], cells[cells["front"]].sort_values(a)
+            axis.scatter(others[a], others[b], s=12, color=FAINT, alpha=0.5, linewidth=0, rasterized=_many(others))
+            if len(objectives) == 2:
+                axis.plot(best[a], best[b], color=SECOND, linewidth=1, alpha=0.6)
+            reach = [np.nan_to_num((best[f"{m}_high"] - best[m]).to_numpy()) for m in (a, b)]
+            axis.errorbar(best[a], best[b], reach[1], reach[0], fmt="none", ecolor=SECOND, elinewidth=0.8, alpha=0.6)
+            axis.scatter(best[a], best[b], s=26, color=SECOND, zorder=3, label="on the front")
+            axis.set_xlabel(a)
+            axis.set_ylabel(b)
+        axes.flat[0].legend(loc="best")
+
+    return _drawn(draw, 4.9 if len(pairs) == 1 else 10, 3.4 if len(pairs) == 1 else 3.0, 1, len(pairs))
+
+
+def curves(tables: Mapping[str, pd.DataFrame], metric: str) -> str:
+    """Mean and interval over steps, a panel per title; dashed from where runs have been stopped and others remain."""
+    import matplotlib
+
+    def draw(axes: np.ndarray) -> None:
+        for axis, (title, table) in zip(axes.flat, tables.items(), strict=True):
+            groups = list(table.groupby("group", sort=False, observed=True))
+            for i, (label, rows) in enumerate(groups):
+                colour: Any = matplotlib.colormaps["viridis"](0.2 + 0.65 * i / max(1, len(groups) - 1))
+                whole = rows[rows["n"] >= rows["n"].iloc[0]]
+                fewer = rows[rows["step"] >= whole["step"].max()] if len(whole) < len(rows) else rows.head(0)
+                axis.plot(whole["step"], whole["mean"], color=colour, linewidth=1.6, label=str(label))
+                axis.plot(fewer["step"], fewer["mean"], "--", color=colour, linewidth=1.2)
+                axis.fill_between(rows["step"], rows["low"], rows["high"], color=colour, alpha=0.18, linewidth=0)
+            if table["step"].max() > 100:
+                axis.set_xscale("symlog", linthresh=1)
+            axis.set_title(title, loc="left")
+            axis.set_xlabel("step")
+            if len(groups) > 1:
+                axis.legend(loc="best")
+        axes.flat[0].set_ylabel(metric)
+
+    return _drawn(draw, 10 if len(tables) > 1 else 6, 3.0, 1, len(tables), sharey=True)
+
+
+def parallel(cells: pd.DataFrame, metric: str, goal: str | None, dimensions: Sequence[Dimension]) -> str:
+    """A line per cell through its parameters; the best tenth stand out."""
+    from matplotlib.collections import LineCollection
+
+    held = cells[cells["complete"]]
+    held = held.dropna(subset=[dimension.name for dimension in dimensions])
+    places = np.column_stack([_scaled(_positions(held[d.name], d), d.log) for d in dimensions])
+    value = _scaled(held["mean"].astype(float), False)
+    lines = np.column_stack([places, value])
+    cost = value if goal == "minimize" else -value
+    best = cost <= np.quantile(cost, 0.1) if goal else np.zeros(len(cost), bool)
+
+    def draw(axes: np.ndarray) -> None:
+        (axis,) = axes.flat
+        at = np.arange(len(dimensions) + 1)
+        for chosen, colour, alpha in ((~best, FAINT, 0.25), (best, SECOND, 0.8)):
+            segments = [np.column_stack([at, line]) for line in lines[chosen]]
+            drawn = LineCollection(segments, colors=colour, alpha=alpha, linewidths=0.8, rasterized=_many(held))
+            axis.add_collection(drawn)
+        names = [*(dimension.name for dimension in dimensions), metric]
+        for i, name in enumerate(names):
+            axis.axvline(i, color=FAINT, linewidth=0.8)
+            low, high = _ends(held[name] if i < len(dimensions) else held["mean"])
+            axis.text(i, -0.04, low, ha="center", va="top", fontsize=7.5)
+            axis.text(i, 1.04, high, ha="center", va="bottom", fontsize=7.5)
+        axis.set_xticks(at, names)
+        axis.tick_params(length=0, pad=14)
+        axis.set_yticks([])
+        axis.set_ylim(-0.02, 1.02)
+        axis.set_xlim(-0.15, len(names) - 0.85)
+        axis.spines[:].set_visible(False)
+        axis.grid(False)
+
+    return _drawn(draw, 10, 3.1)
+
+
+def _drawn(
+    draw: Callable[[np.ndarray], None], width: float, height: float, down: int = 1, across: int = 1,
+    sharey: bool = False, widths: Sequence[float] | None = None,
+) -> str:  # fmt: skip
+    """SVG that takes its colours from the page; its ids are its own."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        draw(figure.subplots(down, across, squeeze=False, sharey=sharey, width_ratios=widths))
+        file = io.StringIO()
+        figure.savefig(file, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
+    text = file.getvalue()
+    text = text[text.index("<svg") :]
+    prefix = f"f{abs(hash(text)):x}-"
+    text = re.sub(r'(\bid="|url\(#|href="#)', lambda match: match[1] + prefix, text)
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, f"var({variable})")
+    head, rest = text.split(">", 1)
+    head = re.sub(r'\s(width|height)="[^"]*"', "", head)
+    return f'{head} role="img" style="max-width: {width * 96:.0f}px">{rest}'
+
+
+def _many(cells: pd.DataFrame) -> bool:
+    return len(cells) > _MANY_POINTS
+
+
+def _positions(values: "pd.Series[Any]", dimension: Dimension) -> "pd.Series[Any]":
+    """Numbers; words by their place in the alphabet."""
+    if not dimension.words:
+        return values.astype(float)
+    levels = {level: i for i, level in enumerate(sorted(values.unique(), key=str))}
+    return values.map(levels).astype(float)
+
+
+def _scaled(values: "pd.Series[Any]", log: bool) -> np.ndarray:
+    numbers = np.log(values.to_numpy()) if log else values.to_numpy()
+    reach = np.ptp(numbers) if len(numbers) else 0
+    return np.asarray((numbers - numbers.min()) / reach if reach else np.full(len(numbers), 0.5))
+
+
+def _ends(values: "pd.Series[Any]") -> tuple[str, str]:
+    ordered = sorted(values.unique(), key=lambda value: (str(value) if isinstance(value, str) else "", value))
+    return _short(ordered[0]), _short(ordered[-1])
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

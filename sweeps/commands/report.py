@@ -1,0 +1,37 @@
+"""`mislabel report`: a sweep's report as one HTML file."""
+
+from pathlib import Path
+
+import click
+
+from sweeps.commands import options
+from sweeps.commands.options import say
+
+
+@click.command()
+@click.argument("name")
+@options.store
+@click.option("--metric", "-m", "metrics", multiple=True, help="A metric to report on. Default: the objectives.")
+@click.option("--out", "-o", type=click.Path(dir_okay=False), help="File to write. Default: NAME.html.")
+def command(name: str, store: str, metrics: tuple[str, ...], out: str | None) -> None:
+    """Write a sweep's report: one HTML file, figures included, that needs no network.
+
+    It says what was swept and from which code, the best cells with their intervals, the Pareto front, which parameters
+    matter, curves, failures, and what early stopping saved.
+
+    \b
+      mislabel report quickstart
+      mislabel report quickstart -m noisy_accuracy -o noisy.html
+    """
+    import analysis
+    from analysis.report import report_of
+    from sweeps.errors import MislabelError
+
+    path = out or f"{name}.html"
+    text = report_of(analysis.load(store, name), metrics)
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise MislabelError(f"{path}: can't be written: {error.strerror or error}") from None
+    say(f"report: {path}")
+    click.echo(path)
