@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tasks.corruption import signed
 from tasks.lanes import Lanes
 from tasks.parameters import knob, shape
 from tasks.task import Metric, State, Task
@@ -99,7 +100,7 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     s = {name: tensor.clone() for name, tensor in s.items()}
     for drawn in _cut(start, stop, _DRAWN):
         chosen = lanes.integers("sample", lanes.shape.samples, steps=drawn)  # l t
-        labels = data.y.gather(1, chosen) + lanes["sigma"][:, None] * lanes.sign("noise", steps=drawn)
+        labels = data.y.gather(1, chosen) + signed(lanes, "noise", lanes["sigma"], steps=drawn)
         for block in _cut(drawn.start, drawn.stop, BLOCK):
             at = slice(block.start - drawn.start, block.stop - drawn.start)
             _train(s["a"], s["w"], _rows(data.x, chosen[:, at]), labels[:, at], lanes["step_size"])

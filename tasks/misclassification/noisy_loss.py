@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tasks.corruption import happens
 from tasks.lanes import Lanes
 
 LOSSES = ("hinge", "logistic")
@@ -23,7 +24,7 @@ Pull = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 def label_chances(lanes: Lanes[Any], y: Tensor, steps: range) -> Tensor:
     """The chance of +1 in each step's label, drawn from the true labels y (l t) by noise, then smoothed; (l t)."""
-    flipped = lanes.uniform("flip", steps=steps) < lanes.column("noise_rate", 1) / 2
+    flipped = happens(lanes, "flip", lanes["noise_rate"] / 2, steps=steps)
     sure = (0.5 - lanes.column("smoothing", 1) / 2) * y
     return 0.5 + torch.where(flipped, -sure, sure)
 
