@@ -1,5 +1,6 @@
 """What a sweep still has to run: its cells and seeds, minus what the store has, cut into packs of equal shape."""
 
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -79,6 +80,8 @@ class Plan:
     """Runs that failed before and are not run again."""
     pack_bytes: int = 0
     """Memory of the largest pack."""
+    begun: dict[str, set[int]] = field(default_factory=dict)
+    """Seeds that this launch has begun, of cells that may be wanted again from more seeds."""
     elsewhere: dict[str, int] = field(default_factory=dict)
     """Of the missing runs, how many other sweeps of the store have."""
 
@@ -97,6 +100,10 @@ class Plan:
     def run_steps(self) -> int:
         """Steps of all missing runs."""
         return sum(group.missing * int(group.values["steps"]) for group in self.groups.values())
+
+    def note_begun(self, order: PackOrder) -> None:
+        for cell, seed in zip(order.cells, order.seeds, strict=True):
+            self.begun.setdefault(cell, set()).add(seed)
 
 
 def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool = False) -> Plan:
@@ -136,18 +143,22 @@ def _open_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool) -> P
     ended = Ended(spec, files)
     plan = Plan(spec, task, {}, ended, [], retry, Seeding(spec), cells=spec.budget.cells or 0)
     plan.runs = plan.cells * spec.seeds.count
-    first = spec.seeds.first
-    # A cell that is proposed again has more seeds than the spec gives it.
-    has = sum(
-        sum(seed >= first for seed in seeds)
-        for seeds in (*ended.seeds.values(), *([] if retry else ended.failed.values()))
-    )
-    plan.missing = max(0, plan.runs - has)
+    plan.missing = max(0, plan.runs - _counted(spec, ended, retry))
     plan.failed = 0 if retry else ended.statuses["failed"]
     sample = Group(Space(spec, task).sample_cell(), plan.runs, plan.missing)
     plan.groups[_sample_shape(sample.values, spec, task)] = sample
     _refuse_conflicts(spec, task, plan)
     return plan
+
+
+def _counted(spec: Spec, ended: Ended, retry: bool) -> int:
+    """Runs of a search that need not be run again.
+
+    A cell that is proposed again has more seeds than the spec gives it, and these count; those of a race come on top.
+    """
+    seeds = range(spec.seeds.first, sys.maxsize) if spec.seeds.up_to is None else spec.seed_range
+    settled = (*ended.seeds.values(), *([] if retry else ended.failed.values()))
+    return sum(seed in seeds for cell in settled for seed in cell)
 
 
 def decide_sizes(plan: Plan, sizing: Sizing) -> None:
@@ -195,6 +206,8 @@ def packed(plan: Plan, chunks: Iterable[Cells], without: set[str] = frozenset())
     for cells in chunks:
         for i, shape in enumerate(_shapes(cells, shapes)):
             seeds = missing_seeds(plan.seeding.of(cells.ids[i]), plan.ended, cells.ids[i], plan.retry)
+            if begun := plan.begun.get(cells.ids[i]):
+                seeds = [seed for seed in seeds if seed not in begun]
             if without:
                 seeds = [seed for seed in seeds if run_id(cells.ids[i], seed) not in without]
             size = plan.groups[shape].size

@@ -125,7 +125,9 @@ class Asked:
                 group = Group(cells.values(i), runs=max(1, self.search.limit) * self.plan.spec.seeds.count)
                 self.plan.groups[shape] = group
         decide_sizes(self.plan, self.sizing)
-        self._ready.extend(packed(self.plan, [cells]))
+        for order in packed(self.plan, [cells]):
+            self.plan.note_begun(order)
+            self._ready.append(order)
 
 
 def _cells_from(proposals: "Sequence[Proposal]", space: Space) -> Cells:
