@@ -75,7 +75,8 @@ class Feed:
         self.files = files
         self.means = means
         self.referee = referee_of(plan.spec, plan.task, files)
-        self.progress = Progress(plan.runs, plan.run_steps, plan.runs - plan.missing)
+        has = max(plan.runs - plan.missing, plan.ended.count)
+        self.progress = Progress(max(plan.runs, has), plan.run_steps, has)
         self.stop_reason: str | None = None
         self.broken: StoreError | None = None
         self.errors: dict[str, str] = {}
@@ -87,7 +88,7 @@ class Feed:
         self._again: deque[PackOrder] = deque()
         self._parking = Parking(plan)
         self._running: dict[str, Handed] = {}
-        self._begun = plan.runs - plan.missing
+        self._begun = has
         self._closed: str | None = None
         """Why no further runs are begun; those that were are finished."""
 
@@ -127,11 +128,20 @@ class Feed:
         most = self.plan.spec.budget.runs
         # What goes on from a checkpoint was begun by an earlier launch.
         room = len(order) if most is None or order.resume else max(0, min(len(order), most - self._begun))
-        self._begun += room
+        if not order.resume:
+            self._begun += room
+            self._note_begun(order, room)
         if room < len(order):
             self._closed = f"budget.runs of {most} is used up"
             order = order.select(range(room)) if room else None
         return order
+
+    def _note_begun(self, order: PackOrder, runs: int) -> None:
+        """A race gives cells more seeds than the plan could know of."""
+        beyond = min(runs, self._begun - self.progress.runs)
+        if beyond > 0:
+            self.progress.runs += beyond
+            self.progress.run_steps += beyond * int(order.common["steps"])
 
     @property
     def over(self) -> bool:

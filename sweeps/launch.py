@@ -16,6 +16,7 @@ from sweeps.heartbeat import Heartbeat, note_complete, refuse_if_running
 from sweeps.means import Mean, Means
 from sweeps.plan import Plan, decide_sizes, make_plan
 from sweeps.provenance import provenance
+from sweeps.racing import Raced, race_is_on
 from sweeps.sizing import Sizing
 from sweeps.source import Asked, Listed, Source
 from sweeps.spec import Spec, spec_from_stored
@@ -46,6 +47,8 @@ class Launch:
         self.task = task
         self.files = files
         self.plan = make_plan(spec, task, files, retry)
+        self.complete = not self.plan.missing and not race_is_on(spec, files, Means(spec, files, retry))
+        """True where there is nothing to run."""
         self._feed: Feed | None = None
 
     @property
@@ -60,6 +63,8 @@ class Launch:
         sizing.keep()
         means = Means(self.spec, self.files, self.plan.retry, self.plan.seeding)
         source = _source(self.plan, self.files, sizing, means, machine.ahead)
+        if self.spec.seeds.up_to is not None:
+            source = Raced(source, self.plan, self.files, means, sizing)
         self._feed = Feed(self.plan, source, self.files, means)
         self.heartbeat = Heartbeat(self.files, self._feed)
         self.heartbeat.beat()
@@ -103,7 +108,7 @@ def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = F
         launch = Launch(spec, task, files, retry)
     files.revise_spec(spec.to_yaml())
     files.remove("stop")
-    if launch.plan.missing:
+    if not launch.complete:
         files.write_json(f"launches/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json", provenance(task.init.__module__, data))
     else:
         _tidy(files, over=True)

@@ -43,6 +43,11 @@ class Ended:
             if status == "failed":
                 self.failed[cell].add(seed)
 
+    @property
+    def count(self) -> int:
+        """Runs that need not be run again."""
+        return sum(map(len, self.seeds.values()))
+
 
 @dataclass
 class Group:

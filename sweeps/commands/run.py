@@ -90,7 +90,7 @@ def run_sweep(
 
     launch = prepare(spec, task, store, say, retry_failed)
     view = following(launch.files, tracking_uri, say)
-    if not launch.plan.missing:
+    if launch.complete:
         say(f"{_counted(launch)}; nothing to run")
         with view:
             return _exit_code(launch.plan.failed)
