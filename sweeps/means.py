@@ -25,10 +25,9 @@ class Mean:
         return self.stopped_at is None and all(map(math.isfinite, self.values))
 
 
-@dataclass(frozen=True)
-class _Ended:
-    values: tuple[float, ...]
-    stopped_at: int | None
+# A run's objectives, and the step at which a rule stopped it. There may be millions: the garbage collector passes over
+# plain tuples of numbers, and would take longer and longer with objects.
+_Ended = tuple[tuple[float, ...], int | None]
 
 
 class Means:
@@ -55,7 +54,7 @@ class Means:
     def add(self, outcome: Outcome) -> None:
         stopped_at = outcome.step if outcome.status == "stopped" else None
         values = tuple(outcome.metrics.get(name, math.nan) for name in self.names)
-        self._runs[outcome.cell][outcome.seed] = _Ended(values, stopped_at)
+        self._runs[outcome.cell][outcome.seed] = (values, stopped_at)
         if self.best is not None and self.best[1] == outcome.cell:  # its mean, over more seeds now, may be worse
             self.best = None
             for cell in self._runs:
@@ -74,7 +73,7 @@ class Means:
     def by_seed(self, cell: str) -> Mapping[int, tuple[float, ...]]:
         """The objectives of the cell's runs that ended, by seed."""
         seeds, runs = self.seeding.of(cell), self._runs.get(cell, {})
-        return {seed: runs[seed].values for seed in seeds if seed in runs}
+        return {seed: runs[seed][0] for seed in seeds if seed in runs}
 
     def of(self, cell: str) -> Mean | None:
         """The cell's mean once all seeds that it is to have have ended, else None."""
@@ -83,8 +82,8 @@ class Means:
         ended = [runs[seed] for seed in seeds if seed in runs]
         if not self.names or len(ended) < len(seeds):
             return None
-        values = tuple(sum(column) / len(ended) for column in zip(*(run.values for run in ended), strict=True))
-        stops = [run.stopped_at for run in ended if run.stopped_at is not None]
+        values = tuple(sum(column) / len(ended) for column in zip(*(objectives for objectives, _ in ended), strict=True))
+        stops = [step for _, step in ended if step is not None]
         return Mean(values, min(stops, default=None))
 
     def complete(self) -> dict[str, Mean]:

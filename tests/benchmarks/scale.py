@@ -1,0 +1,79 @@
+"""What the driver spends on each run: counting it, packing it, handing it out and taking in how it ended.
+
+Nothing is trained and nothing is written: this is the time for which workers may have to wait.
+"""
+
+import gc
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from tests.benchmarks.figure import Figure
+
+# How often each size is measured, of which the fastest counts: the larger, the less others on the machine disturb it.
+_SIZES = {1_000: 5, 10_000: 3, 100_000: 2}
+_SEEDS = 5
+_PACK = 64
+
+
+def driving_a_large_sweep() -> Iterator[Figure]:
+    """In the time of the processor, after a first sweep that loads what is needed."""
+    for method in ("random", "qmc", "grid"):
+        _seconds_per_run(_values(method, 1_000))
+        per_run = {
+            cells: min(_seconds_per_run(_values(method, cells)) for _ in range(times))
+            for cells, times in _SIZES.items()
+        }
+        for cells, seconds in per_run.items():
+            yield Figure(f"driver per run, {method}, {cells:,} cells", 1e6 * seconds, "µs")
+        _, few, many = per_run
+        yield Figure(f"driver per run, {method}, {many:,} cells over {few:,}", per_run[many] / per_run[few], "×", 1.3)
+
+
+def _values(method: str, cells: int) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "name": "large",
+        "task": "xor_clusters",
+        "method": method,
+        "metric": {"name": "clean_test_accuracy", "goal": "maximize"},
+        "parameters": {
+            "width": {"values": [100, 200]},
+            "noise_rate": {"min": 0.0, "max": 0.4, "points": 50},
+            "step_size": {"min": 0.01, "max": 1.0, "scale": "log", "points": cells // 100},
+        },
+        "seeds": _SEEDS,
+    }
+    return values if method == "grid" else {**values, "budget": {"cells": cells}}
+
+
+def _seconds_per_run(values: dict[str, Any]) -> float:
+    from sweeps.check import checked_spec
+    from sweeps.document import Document
+    from sweeps.feed import Feed
+    from sweeps.means import Means
+    from sweeps.outcome import Outcome
+    from sweeps.plan import make_plan
+    from sweeps.source import Listed
+    from sweeps.store import Store
+    from sweeps.worker import Report
+
+    spec, task = checked_spec(Document("bench", values))
+    with tempfile.TemporaryDirectory() as folder:
+        files = Store(folder).sweep("large")
+        gc.collect()
+        began = time.process_time()
+        plan = make_plan(spec, task, files)
+        for group in plan.groups.values():
+            group.size = _PACK
+        feed = Feed(plan, Listed(plan), files, Means(spec, files))
+        while (order := feed.next()) is not None:
+            runs = zip(order.cells, order.seeds, strict=True)
+            outcomes = [Outcome(cell, seed, "done", {"clean_test_accuracy": 1 / (1 + seed)}, 10) for cell, seed in runs]
+            feed.report(Report(order.id, outcomes=outcomes, finished=True))
+        seconds = time.process_time() - began
+    assert feed.progress.done == plan.runs
+    return seconds / plan.runs
+
+
+MEASURES = (driving_a_large_sweep,)
