@@ -13,7 +13,7 @@ import numpy as np
 
 def forest_of(inputs: np.ndarray, values: np.ndarray, trees: int, seed: int) -> Any:
     """A random forest as Optuna grows it, every tree on rows drawn anew."""
-    from sklearn.ensemble import RandomForestRegressor  # type: ignore[import-untyped]
+    from sklearn.ensemble import RandomForestRegressor
 
     return RandomForestRegressor(trees, max_depth=64, random_state=seed).fit(inputs, values)
 

@@ -1,5 +1,6 @@
 """HTML for reports: one file, without scripts and without anything from the network; light, dark and on paper."""
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
@@ -28,9 +29,9 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .tile span { color: var(--faint); font-size: 13px; }
 .tile.bad b { color: var(--bad); }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: 13.5px; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; min-width: 60%; font-size: 13.5px; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 600; color: var(--faint); border-bottom: 1px solid var(--line); }
-th, td { padding: 5px 14px 5px 0; vertical-align: top; }
+th, td { padding: 5px 26px 5px 0; vertical-align: top; }
 td { border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
 tr:last-child td { border-bottom: 0; }
 .number { text-align: right; white-space: nowrap; }
@@ -133,4 +134,4 @@ def with_interval(mean: float, high: float) -> str:
 
 
 def _is_number(text: str) -> bool:
-    return text == "" or text[0].isdigit() or (text[0] in "-–±." and len(text) < 30)
+    return re.fullmatch(r"–|[-–]?[\d.,]+(e[-+]?\d+)?( ± [\d.]+(e[-+]?\d+)?)?", text) is not None

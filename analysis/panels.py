@@ -7,6 +7,7 @@ on light; letters stay letters. Nothing here is kept in pyplot's global state.
 import io
 import itertools
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ _VARIABLES = {
     "#0a0a05": "--card",
 }
 INK, FAINT, ACCENT, SECOND, CARD = _VARIABLES
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 9.5, "axes.labelsize": 9, "xtick.labelsize": 8,
     "ytick.labelsize": 8, "legend.fontsize": 8, "text.color": INK, "axes.labelcolor": INK, "axes.titlecolor": INK,
     "axes.edgecolor": FAINT, "xtick.color": FAINT, "ytick.color": FAINT, "xtick.labelcolor": INK,
@@ -37,6 +38,7 @@ _STYLE: dict[str, Any] = {
 # From so many points on they are drawn as one picture.
 _MANY_POINTS = 1500
 _ACROSS = 4
+_FEW_TICKS = 6
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ def history(cells: pd.DataFrame, metric: str, goal: str | None) -> str:
 def slices(cells: pd.DataFrame, metric: str, dimensions: Sequence[Dimension]) -> str:
     """The metric of each cell over each parameter; where values are listed, a line through the mean at each."""
     held = cells[cells["complete"]]
-    across = min(_ACROSS, max(2, len(dimensions)))
-    down = -(-len(dimensions) // across)
+    down = -(-len(dimensions) // _ACROSS)
+    across = max(2, -(-len(dimensions) // down))
 
     def draw(axes: np.ndarray) -> None:
         for axis in axes.flat[len(dimensions) :]:
@@ -101,6 +103,10 @@ def slices(cells: pd.DataFrame, metric: str, dimensions: Sequence[Dimension]) ->
                 means = own["mean"].groupby(places).mean()
                 axis.plot(means.index, means, "o-", color=SECOND, linewidth=1.3, markersize=3.5)
             dimension.set_scale(axis)
+            if dimension.listed and not dimension.words and places.nunique() <= _FEW_TICKS:
+                levels = sorted(places.unique())
+                axis.set_xticks(levels, [_short(level) for level in levels])
+                axis.set_xticks([], minor=True)
         for row in axes:
             row[0].set_ylabel(metric)
 
@@ -109,6 +115,8 @@ def slices(cells: pd.DataFrame, metric: str, dimensions: Sequence[Dimension]) ->
 
 def contour(cells: pd.DataFrame, metric: str, x: Dimension, y: Dimension) -> str:
     """The metric over two parameters: a table of colours where both are listed, else colours between the cells."""
+    from matplotlib.tri import Triangulation
+
     held = cells[cells["complete"] & cells[x.name].notna() & cells[y.name].notna()]
 
     def draw(axes: np.ndarray) -> None:
@@ -125,7 +133,9 @@ def contour(cells: pd.DataFrame, metric: str, x: Dimension, y: Dimension) -> str
         else:
             at_x, at_y = (_positions(held[d.name], d) for d in (x, y))
             try:
-                shown = axis.tricontourf(at_x, at_y, held["mean"], levels=14, cmap="viridis")
+                # Triangles between cells that are near on the axes' own scales.
+                found = Triangulation(_scaled(at_x, x.log), _scaled(at_y, y.log)).triangles
+                shown = axis.tricontourf(at_x, at_y, found, held["mean"], levels=14, cmap="viridis")
                 axis.scatter(at_x, at_y, s=7, color=CARD, edgecolor=INK, linewidth=0.4, rasterized=_many(held))
             except (RuntimeError, ValueError):  # all cells lie on a line
                 shown = axis.scatter(at_x, at_y, s=20, c=held["mean"], cmap="viridis")
@@ -183,14 +193,14 @@ def front(cells: pd.DataFrame, objectives: Sequence[str]) -> str:
 
 
 def curves(tables: Mapping[str, pd.DataFrame], metric: str) -> str:
-    """Mean and interval over steps, a panel per title; dashed from where runs have been stopped and others remain."""
+    """Mean and interval over steps, a panel per title; dashed from where some runs have ended and others go on."""
     import matplotlib
 
     def draw(axes: np.ndarray) -> None:
         for axis, (title, table) in zip(axes.flat, tables.items(), strict=True):
             groups = list(table.groupby("group", sort=False, observed=True))
             for i, (label, rows) in enumerate(groups):
-                colour: Any = matplotlib.colormaps["viridis"](0.2 + 0.65 * i / max(1, len(groups) - 1))
+                colour: Any = matplotlib.colormaps["viridis"](0.35 + 0.45 * i / max(1, len(groups) - 1))
                 whole = rows[rows["n"] >= rows["n"].iloc[0]]
                 fewer = rows[rows["step"] >= whole["step"].max()] if len(whole) < len(rows) else rows.head(0)
                 axis.plot(whole["step"], whole["mean"], color=colour, linewidth=1.6, label=str(label))
@@ -258,7 +268,7 @@ def _drawn(
         figure.savefig(file, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
     text = file.getvalue()
     text = text[text.index("<svg") :]
-    prefix = f"f{abs(hash(text)):x}-"
+    prefix = f"f{zlib.crc32(text.encode()):08x}-"
     text = re.sub(r'(\bid="|url\(#|href="#)', lambda match: match[1] + prefix, text)
     for colour, variable in _VARIABLES.items():
         text = text.replace(colour, f"var({variable})")

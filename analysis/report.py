@@ -23,6 +23,7 @@ from sweeps.errors import MislabelError
 _BEST = 10
 _MOST_SLICES = 8
 _MOST_LINES = 8
+_FEWEST = 3
 _LISTED = 12
 
 
@@ -144,8 +145,9 @@ class _Report:
             groupings[f"by {first.name}, mean over all else"] = table["cell_id"].map(labels)
         if self.goal and len(self.ranking) > 1:
             best = self.ranking["cell_id"].iloc[0]
-            rest = np.where(table["cell_id"] == best, "best cell", "all other cells")
-            groupings["the best cell and the others"] = pd.Series(rest, table.index)
+            names = ["all other cells", "the best cell" if len(self.metrics) == 1 else "the first cell of the front"]
+            rest = pd.Categorical(np.where(table["cell_id"] == best, names[1], names[0]), names)
+            groupings[f"{names[1]} and the others"] = pd.Series(rest, table.index)
         if not groupings:
             groupings["mean over all cells"] = pd.Series("all cells", table.index)
         shown = {}
@@ -155,8 +157,8 @@ class _Report:
         shown = {title: told for title, told in shown.items() if len(told)}
         if not shown:
             return ""
-        stopped = (self.runs["status"] == "stopped").any()
-        note = "Dashed: some runs have been stopped, and the mean is over those that remain." if stopped else ""
+        ended = self.runs["status"].isin(["stopped", "diverged"]).any()
+        note = "Dashed: some runs were stopped or diverged, and the mean is over those that remain." if ended else ""
         caption = f"Mean and 95 % interval over runs. {note}"
         return page.section(f"{self.metric} over training", page.figure(panels.curves(shown, self.metric), caption))
 
@@ -176,7 +178,8 @@ class _Report:
             return cells.where(cells.isin(cells.value_counts().index[:_MOST_LINES])).dropna().astype("category")
         edges = np.unique(np.quantile(cells.astype(float), [0, 0.25, 0.5, 0.75, 1]))
         names = [f"{value_text(float(a))} … {value_text(float(b))}" for a, b in itertools.pairwise(edges)]
-        return pd.cut(cells.astype(float), edges, labels=names, include_lowest=True)
+        parts = np.clip(np.searchsorted(edges, cells.astype(float), side="right") - 1, 0, len(names) - 1)
+        return pd.Series(pd.Categorical([names[part] for part in parts], names), cells.index)
 
     # What it depends on
 
@@ -217,7 +220,7 @@ class _Report:
         try:
             return self.sweep.importance(self.metrics), ""
         except MislabelError as error:
-            return None, f"Importances: {error}."
+            return None, f"{str(error)[:1].upper()}{str(error)[1:]}."
 
     @cached_property
     def _by_importance(self) -> list[Dimension]:
@@ -232,11 +235,11 @@ class _Report:
             return ""
         table, why_not = self.importance
         shown = page.figure(panels.importances(table), _how(table)) if table is not None else ""
-        dimensions = self._by_importance
+        dimensions = self._by_importance if self.cells["complete"].sum() >= _FEWEST else []
         if len(dimensions) > 1:
-            caption = f"{self.metric} over the two parameters that matter most, mean over all else."
+            caption = f"Mean {self.metric} over the two parameters that matter most."
             if not (dimensions[0].listed and dimensions[1].listed):
-                caption = f"{self.metric} over the two parameters that matter most; each dot is a cell."
+                caption += " Each dot is a cell."
             shown += page.figure(panels.contour(self.cells, self.metric, *dimensions[:2]), caption)
         slices = ""
         if dimensions:
@@ -246,7 +249,7 @@ class _Report:
         return page.section(f"What {self.metric} depends on", page.words(why_not), page.pair(shown), slices)
 
     def search(self) -> str:
-        if not self.metrics or self.ranking.empty or self.cells["complete"].sum() < 3:
+        if not self.metrics or self.ranking.empty or self.cells["complete"].sum() < _FEWEST:
             return ""
         history = panels.history(self.cells, self.metric, self.goal)
         lines = ""
@@ -292,4 +295,4 @@ def _duration(seconds: float) -> str:
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s"
+    return f"{seconds:.1f} s" if seconds >= 0.1 else "under 0.1 s"

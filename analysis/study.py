@@ -93,7 +93,9 @@ class Cells:
             finished_at=("finished_at", "max"),
             **{name: (name, "first") for name in columns},
         )
-        table = table.sort_values(["started_at", *self.names], kind="stable")
+        # The runs of a pack begin together. Draws have no order; by their values they would look like a search.
+        ties = self.names if sweep.spec.method.name == "grid" else ["cell_id"]
+        table = table.sort_values(["started_at", *ties], kind="stable")
         self.table = table
         self.ids = [str(cell) for cell in table.index]
         self.values: dict[str, list[Any]] = {name: table[name].tolist() for name in self.names}

@@ -1,0 +1,165 @@
+"""Reports of all kinds of sweeps: what they say is in the store, and they need nothing but themselves."""
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+import analysis
+from analysis.page import table, value_text, with_interval
+from analysis.report import report_of
+from analysis.sweep import Sweep
+from sweeps.errors import MislabelError
+from sweeps.store import Store
+from tests.bowls import cut_short, run
+
+TWO = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]
+EVEN: dict[str, Any] = {"frames": 11, "spacing": "linear"}
+VOID = ("meta", "br", "img", "link")
+
+
+class Nesting(HTMLParser):
+    """Fails where a tag is closed that is not open; collects what is loaded and headings."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loaded: list[str] = []
+        self.ids: list[str] = []
+        self.headings: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href") and not str(value).startswith(("#", "data:")):
+                self.loaded.append(str(value))
+            if name == "id":
+                self.ids.append(str(value))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "h2":
+            self.headings.append(data)
+
+
+def made(store: Store, **changes: Any) -> Sweep:
+    run(store, resources={"pack": 100}, **changes)
+    return analysis.load(store.address, "bowls")
+
+
+def test_a_report_is_one_file_with_everything_in_it(store: Store) -> None:
+    parameters = {
+        "x": {"min": -2, "max": 5}, "rate": {"min": 0.01, "max": 1, "scale": "log"}, "level": {"values": [1, 10]},
+        "surface": {"values": ["smooth", "rough"]},
+    }  # fmt: skip
+    sweep = made(store, parameters=parameters, seeds=3, method="random", budget={"cells": 30})
+    text = report_of(sweep)
+    read = Nesting(text)
+    assert read.loaded == []
+    assert "<script" not in text
+    assert re.findall(r"url\((?!#)|@import", text) == []
+    assert len(read.ids) == len(set(read.ids))
+    assert read.headings == [
+        "Best cells", "loss over training", "What loss depends on", "All cells", "What was swept", "Where it comes from"
+    ]  # fmt: skip
+    assert text.count("<svg") == 6
+    best = sweep.cells("loss").sort_values("mean").iloc[0]
+    assert with_interval(best["mean"], best["high"]) in text
+    assert "0.01 … 1 (log scale)" in text
+
+
+def test_a_front_has_its_section(store: Store) -> None:
+    sweep = made(store, parameters={"x": {"values": [0, 1, 2, 3]}, "level": {"values": [0, 10]}}, metric=TWO)
+    text = report_of(sweep)
+    assert "Pareto front" in Nesting(text).headings
+    assert f"{len(sweep.front())} of 8 cells" in text
+    assert text.count('<tr class="mark">') == len(sweep.front())
+
+
+def test_without_an_objective_cells_are_shown_unranked(store: Store) -> None:
+    text = report_of(made(store, metric=None, parameters={"x": {"values": [0, 1, 2, 3]}}))
+    headings = Nesting(text).headings
+    assert headings[0] == "Cells"
+    assert "no objective" in text
+    assert "best so far" not in text
+
+
+def test_one_cell_has_a_report(store: Store) -> None:
+    text = report_of(made(store, parameters={"x": 1.0}))
+    assert Nesting(text).headings == ["Best cells", "loss over training", "What was swept", "Where it comes from"]
+    assert "No parameter varies." in text
+
+
+def test_a_sweep_of_which_no_run_has_ended_says_so(store: Store) -> None:
+    store.sweep("bowls").write_text("spec.yaml", "name: bowls\ntask: bowl\nparameters:\n  x: {values: [1, 2]}\n")
+    text = report_of(analysis.load(store.address, "bowls"))
+    assert "No run has ended yet." in text
+    assert "No launch is on record." in text
+    Nesting(text)
+
+
+def test_runs_that_only_failed_are_reported_with_their_reason(store: Store) -> None:
+    text = report_of(made(store, parameters={"trouble": 1}))
+    assert Nesting(text).headings == ["Results", "What failed", "What was swept", "Where it comes from"]
+    assert "RuntimeError: the bowl broke" in text
+
+
+def test_what_stopping_saved_is_said(store: Store) -> None:
+    sweep = made(store, parameters={"x": {"values": [0, 1, 2, 3, 4]}, "steps": 100, **EVEN}, seeds=2)
+    cut_short(sweep.files, sweep.read("runs", ["run_id"], {"x": [0, 1]})["run_id"].tolist(), 10)
+    text = report_of(analysis.load(store.address, "bowls"))
+    assert "4 of 10 runs were stopped. 640 run-steps were trained" in text
+    assert "would have taken 1,000, so 36% were saved" in text
+    assert "Dashed" in text
+
+
+def test_diverged_runs_are_counted(store: Store) -> None:
+    text = report_of(made(store, parameters={"x": {"values": [0, 1, 2]}, "trouble": {"values": [0, 2]}}))
+    assert "6 runs in 3 cells diverged" in text
+    Nesting(text)
+
+
+def test_words_of_the_sweep_are_text_not_html(store: Store) -> None:
+    sweep = made(store, parameters={"x": {"values": [0, 1]}, "level": {"values": [1, 2], "when": "x < 1 and 0 < 1"}})
+    text = report_of(sweep)
+    assert "x &lt; 1" in text
+    assert "x < 1" not in text
+
+
+def test_conditions_and_words_are_drawn(store: Store) -> None:
+    parameters = {
+        "x": {"values": [0, 1, 2, 3]}, "tilted": {"values": [True, False]},
+        "level": {"values": [1, 2, 5], "when": "x > 1"}, "surface": {"values": ["smooth", "rough"]},
+    }  # fmt: skip
+    text = report_of(made(store, parameters=parameters))
+    assert "PED-ANOVA" in text
+    Nesting(text)
+
+
+def test_other_metrics_can_be_reported_on(store: Store) -> None:
+    sweep = made(store, parameters={"x": {"values": [0, 1, 2, 3]}})
+    assert "What height depends on" in report_of(sweep, ["height"])
+    assert "rest_step" in report_of(sweep, ["rest_step"])
+    with pytest.raises(MislabelError, match=r"did you mean loss\?"):
+        report_of(sweep, ["los"])
+
+
+def test_numbers_stand_to_the_right_and_words_do_not() -> None:
+    text = table(["a", "b", "c"], [["1,000", "0.1 ± 0.02", "1, 2"], ["-3e-05", "–", "3 words"]])
+    assert text.count('class="number"') == 6
+
+
+@pytest.mark.parametrize(("value", "text"), [(True, "true"), (0.123456, "0.1235"), (3, "3"), ("word", "word")])
+def test_values_are_written_as_a_spec_writes_them(value: Any, text: str) -> None:
+    assert value_text(value) == text
