@@ -1,0 +1,110 @@
+"""The papers' networks: fully connected ones, a small CNN, ResNet-9, ResNet-20, and WideResNets without batch norm.
+
+Each is a function of `Layers` and images (l b c h w), which gives the outputs (l b k). `depth` and `width` mean what
+suits the kind, see `KINDS`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional
+
+from tasks.images.layers import Layers
+
+Architecture = Callable[[Layers, Tensor, int, int, int], Tensor]
+"""From layers, images, depth, width and number of outputs to the outputs."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    build: Architecture
+    depth: int
+    width: int
+    """What the papers have, used where a run says 0."""
+    help: str
+
+
+def fully_connected(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
+    h = x.flatten(-3)  # l b d
+    for i in range(1, depth + 1):
+        h = net.active(f"hidden{i}", net.dense(f"layer{i}", h, width))
+    return net.dense("output", h, outputs, gain=1)
+
+
+def cnn(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
+    """Clean-priority learning: two convolutions of 3×3, one max pool, two dense layers; 32, 64, 64 and 10 wide."""
+    h = net.folded(x)
+    for i in range(1, depth + 1):
+        channels = width if i == 1 else 2 * width
+        h = net.active(f"hidden{i}", net.conv(f"conv{i}", h, channels, padding=0, bias=True))
+    h = net.vectors(functional.max_pool2d(h, 2))
+    h = net.active(f"hidden{depth + 1}", net.dense("dense", h, 2 * width))
+    return net.dense("output", h, outputs, gain=1)
+
+
+def resnet9(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
+    """The one that clean-priority learning refers to: eight convolutions with bias and batch norm, one dense layer."""
+
+    def block(name: str, h: Tensor, channels: int, pool: bool = False) -> Tensor:
+        h = net.active(name, net.norm(f"{name}.norm", net.conv(f"{name}.conv", h, channels, bias=True)))
+        return functional.max_pool2d(h, 2) if pool else h
+
+    def residual(name: str, h: Tensor, channels: int) -> Tensor:
+        for i in range(1, depth + 1):
+            h = h + block(f"{name}.{i}.2", block(f"{name}.{i}.1", h, channels), channels)
+        return h
+
+    h = block("conv2", block("conv1", net.folded(x), width), 2 * width, pool=True)
+    h = residual("res1", h, 2 * width)
+    h = block("conv4", block("conv3", h, 4 * width, pool=True), 8 * width, pool=True)
+    h = residual("res2", h, 8 * width)
+    return net.dense("output", net.vectors(functional.adaptive_max_pool2d(h, 1)), outputs, gain=1)
+
+
+def resnet_cifar(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
+    """He et al. for CIFAR-10: 6·depth + 2 layers, shortcuts without weights. The last hidden layer is `stage3.…`."""
+
+    def block(name: str, h: Tensor, channels: int, stride: int) -> Tensor:
+        inner = net.norm(f"{name}.norm1", net.conv(f"{name}.conv1", h, channels, stride=stride))
+        inner = net.conv(f"{name}.conv2", net.active(f"{name}.inner", inner), channels)
+        return net.active(name, net.norm(f"{name}.norm2", inner) + _widened(net, h, channels, stride))
+
+    h = net.active("stem", net.norm("stem.norm", net.conv("stem.conv", net.folded(x), width)))
+    for stage in range(3):
+        for i in range(1, depth + 1):
+            stride = 2 if stage and i == 1 else 1
+            h = block(f"stage{stage + 1}.{i}", h, width * 2**stage, stride)
+    return net.dense("output", net.vectors(functional.adaptive_avg_pool2d(h, 1)), outputs)
+
+
+def _widened(net: Layers, h: Tensor, channels: int, stride: int) -> Tensor:
+    """The shortcut of a block that has more channels: every second pixel, and channels of zeros on both sides."""
+    more = channels - h.shape[1] // net.lanes
+    if not more and stride == 1:
+        return h
+    h = h[:, :, ::stride, ::stride]
+    h = h.reshape(len(h), net.lanes, -1, *h.shape[2:])  # b l c h w
+    return functional.pad(h, (0, 0, 0, 0, more // 2, more - more // 2)).flatten(1, 2)
+
+
+def wide_resnet(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
+    """As usual in work on tangent kernels: no batch norm, three groups of `depth` blocks, from 16·width channels on."""
+    h = net.conv("stem", net.folded(x), 16, gain=1)
+    for group in range(3):
+        channels = 16 * width * 2**group
+        for i in range(1, depth + 1):
+            name, stride = f"group{group + 1}.{i}", 2 if group and i == 1 else 1
+            inner = net.conv(f"{name}.conv1", net.active(f"{name}.first", h), channels, stride=stride, gain=1)
+            inner = net.conv(f"{name}.conv2", net.active(f"{name}.second", inner), channels, gain=1)
+            h = inner + (h if i > 1 else net.conv(f"{name}.shortcut", h, channels, stride=stride, gain=1))
+    return net.dense("output", net.vectors(functional.adaptive_avg_pool2d(h, 1)), outputs, gain=1)
+
+
+KINDS: Mapping[str, Kind] = {
+    "fc": Kind(fully_connected, 2, 512, "depth hidden layers of width neurons"),
+    "cnn": Kind(cnn, 2, 32, "depth convolutions, the first of width channels"),
+    "resnet9": Kind(resnet9, 1, 64, "depth blocks in each of two residual parts, first convolution of width channels"),
+    "resnet20": Kind(resnet_cifar, 3, 16, "6·depth + 2 layers, first convolution of width channels"),
+    "wide_resnet": Kind(wide_resnet, 1, 1, "depth blocks in each of three groups, the first of 16·width channels"),
+}

@@ -1,0 +1,80 @@
+"""Derivatives of a pack's networks: of each lane's loss, of each sample, and along a direction."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from tasks.images.network import Network, Seen
+
+Loss = Callable[[Tensor], Tensor]
+"""From outputs (l b k) to a loss per lane (l)."""
+
+
+def gradients(
+    network: Network, state: Mapping[str, Tensor], x: Tensor, loss: Loss, *, training: bool = True
+) -> tuple[dict[str, Tensor], Seen]:
+    """The gradient of each lane's own loss with respect to its own weights, by name, and the pass it is of."""
+    weights = {name: tensor.detach().requires_grad_() for name, tensor in network.trained(state).items()}
+    with torch.enable_grad():
+        seen = network.forward({**state, **weights}, x, training=training)
+        # Lanes don't touch each other, so the derivative of the sum is that of each.
+        found = torch.autograd.grad(loss(seen.outputs).sum(), list(weights.values()))
+    buffers = {name: tensor.detach() for name, tensor in seen.buffers.items()}
+    return dict(zip(weights, found, strict=True)), Seen(seen.outputs.detach(), buffers=buffers)
+
+
+@torch.no_grad()
+def descended(
+    weights: Mapping[str, Tensor], grads: Mapping[str, Tensor], rate: Tensor, decay: Tensor | None = None
+) -> dict[str, Tensor]:
+    """Weights after a step of gradient descent, each lane at its own rate (l), with its own weight decay (l)."""
+    moved = {}
+    for name, w in weights.items():
+        column = [-1, *[1] * (w.dim() - 1)]
+        kept = w if decay is None else w * (1 - rate * decay).reshape(column)
+        moved[name] = torch.addcmul(kept, grads[name], rate.reshape(column), value=-1)
+    return moved
+
+
+def sample_gradients(
+    network: Network, state: Mapping[str, Tensor], x: Tensor, of: Callable[[Tensor], Tensor] | None = None
+) -> dict[str, Tensor]:
+    """The gradient of each sample's output, or of what `of` makes of its outputs (k), by name; (l, b, *size).
+
+    Images are (l b c h w), or (b c h w) for all lanes alike. Batch norm, which would mix samples, is as in evaluation.
+    """
+    value = of or (lambda outputs: outputs.squeeze(0))
+    buffers = {name: state[name] for name in network.buffers}
+
+    def one(weights: dict[str, Tensor], own: dict[str, Tensor], image: Tensor) -> Tensor:
+        single = {name: tensor[None] for name, tensor in {**weights, **own}.items()}
+        return value(network.forward(single, image[None, None]).outputs[0, 0])
+
+    each_sample = torch.func.vmap(torch.func.grad(one), in_dims=(None, None, 0))
+    each_lane = torch.func.vmap(each_sample, in_dims=(0, 0, None if x.dim() == 4 else 0))
+    with torch.enable_grad():
+        found: dict[str, Tensor] = each_lane(network.trained(state), buffers, x)
+    return found
+
+
+def along(
+    network: Network, state: Mapping[str, Tensor], direction: Mapping[str, Tensor], x: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Outputs, and their derivative when the weights move in this direction (by name, lane first); (l b k) each."""
+
+    def outputs(weights: dict[str, Tensor]) -> Tensor:
+        return network.forward({**state, **weights}, x).outputs
+
+    weights = network.trained(state)
+    said, change = torch.func.jvp(outputs, (weights,), ({name: direction[name] for name in weights},))[:2]
+    return said, change
+
+
+def linearized(network: Network, start: Mapping[str, Tensor], weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """Outputs of the network that is linear in its weights, with the tangent at `start`; (l b k).
+
+    Differentiable with respect to `weights`: their gradient is that of the linearized network.
+    """
+    said, change = along(network, start, {name: weights[name] - start[name] for name in network.weights}, x)
+    return said + change

@@ -1,0 +1,54 @@
+"""Networks that are written with layers of all lanes."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from tasks.images.architectures import KINDS
+from tasks.images.layers import Declaration, Layers
+from tasks.images.network import Network, Seen
+
+# On a CPU, lanes share an operation while their images are at most this many numbers: they should fit into a cache.
+_SHARED_NUMBERS = 1 << 19
+
+
+class LayeredNetwork(Network):
+    def __init__(
+        self, kind: str, depth: int, width: int, start: str, ntk: bool, size: tuple[int, int, int], outputs: int
+    ) -> None:
+        self._kind = KINDS[kind]
+        self._sizes = depth or self._kind.depth, width or self._kind.width, outputs
+        self._start, self._ntk = start, ntk
+        declaration = Declaration(start, ntk)
+        self._kind.build(declaration, torch.empty(1, 2, *size, device="meta"), *self._sizes)
+        self._largest = declaration.largest
+        super().__init__(declaration.weights)
+
+    def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Seen:
+        own = {name: state[name] for name in (*self.weights, *self.buffers)}
+        lanes = len(next(iter(own.values())))
+        together = self._together(x)
+        if together >= lanes:
+            return self._pass(own, x, lanes, training, watch)
+        parts = []
+        for first in range(0, lanes, together):
+            cut = slice(first, min(first + together, lanes))
+            some = {name: tensor[cut] for name, tensor in own.items()}
+            parts.append(self._pass(some, x if x.dim() == 4 else x[cut], cut.stop - first, training, watch))
+        return Seen(
+            torch.cat([part.outputs for part in parts]),
+            {name: torch.cat([part.hidden[name] for part in parts]) for name in parts[0].hidden},
+            {name: torch.cat([part.buffers[name] for part in parts]) for name in parts[0].buffers},
+        )
+
+    def _together(self, x: Tensor) -> int:
+        """How many lanes go through the layers at once."""
+        if x.device.type != "cpu" or not self._largest:
+            return 1 << 30
+        return max(1, _SHARED_NUMBERS // (self._largest * max(1, x.shape[-4])))
+
+    def _pass(self, state: Mapping[str, Tensor], x: Tensor, lanes: int, training: bool, watch: bool) -> Seen:
+        net = Layers(state, lanes, training=training, watch=watch, start=self._start, ntk=self._ntk)
+        outputs = self._kind.build(net, x, *self._sizes)
+        return Seen(outputs, net.hidden, net.buffers)

@@ -1,0 +1,145 @@
+"""Layers of many networks at once, with which architectures are written as plain functions.
+
+A pack's networks are one network: the lanes of images are folded into their channels, so that a convolution in as many
+groups as there are lanes, a batch norm over all channels and a pooling each serve every lane at once; dense layers are
+batched products. Axes: images are (b, l·c, h, w), vectors are (l, b, d).
+
+An architecture is a function of `Layers` and images. Called with a `Declaration`, which knows nothing but sizes, it
+says which weights it has; called with a pack's state, it computes.
+"""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tasks.images.network import Weight
+
+STARTS = ("he", "lecun", "torch")
+
+
+class Layers:
+    """The layers of one pass through a pack's networks, and what is seen on the way."""
+
+    def __init__(
+        self,
+        state: Mapping[str, Tensor],
+        lanes: int,
+        *,
+        training: bool = False,
+        watch: bool = False,
+        start: str = "he",
+        ntk: bool = False,
+    ) -> None:
+        self.lanes = lanes
+        self.hidden: dict[str, Tensor] = {}
+        """Activations of hidden layers, lane first, if they are watched."""
+        self.buffers: dict[str, Tensor] = {}
+        """State as this pass leaves it, if it is one of training."""
+        self._state = state
+        self._training = training
+        self._watch = watch
+        self._start = start
+        self._ntk = ntk
+
+    def folded(self, x: Tensor) -> Tensor:
+        """Images (l b c h w), or (b c h w) for all lanes alike, as (b, l·c, h, w)."""
+        if x.dim() == 4:
+            return x.repeat(1, self.lanes, 1, 1)
+        return x.squeeze(0) if self.lanes == 1 else x.transpose(0, 1).flatten(1, 2)
+
+    def unfolded(self, x: Tensor) -> Tensor:
+        """Images (b, l·c, h, w) as (l b c h w)."""
+        return x.reshape(len(x), self.lanes, -1, *x.shape[2:]).transpose(0, 1)
+
+    def vectors(self, x: Tensor) -> Tensor:
+        """Images (b, l·c, h, w), as a vector each: (l, b, c·h·w)."""
+        return self.unfolded(x).flatten(2)
+
+    def dense(self, name: str, x: Tensor, outputs: int, gain: float | None = None) -> Tensor:
+        """Vectors (l b d), or (b d) for all lanes alike, times weights (l m d), plus biases; (l b m)."""
+        w, factor = self._kernel(name, (outputs, x.shape[-1]), gain)
+        bias = self._bias(name, outputs, x.shape[-1])[:, None]
+        w = w if factor == 1 else w * factor
+        if x.dim() == 2:
+            return torch.matmul(x, w.mT) + bias
+        return torch.baddbmm(bias, x, w.mT)
+
+    def conv(
+        self,
+        name: str,
+        x: Tensor,
+        channels: int,
+        kernel: int = 3,
+        stride: int = 1,
+        padding: int = 1,
+        bias: bool = False,
+        gain: float | None = None,
+    ) -> Tensor:
+        inputs = x.shape[1] // self.lanes
+        w, factor = self._kernel(name, (channels, inputs, kernel, kernel), gain)
+        b = self._bias(name, channels, inputs * kernel**2).flatten() if bias else None
+        w = (w if factor == 1 else w * factor).flatten(0, 1)
+        return self._seen(functional.conv2d(x, w, b, stride, padding, groups=self.lanes))
+
+    def norm(self, name: str, x: Tensor) -> Tensor:
+        """Batch norm: by the batch's own statistics in training, which move the running ones; else by the latter."""
+        channels = (x.shape[1] // self.lanes,)
+        scale = self._weight(f"{name}.weight", Weight(channels, constant=1.0))
+        bias = self._weight(f"{name}.bias", Weight(channels))
+        mean = self._weight(f"{name}.running_mean", Weight(channels, trained=False)).flatten()
+        variance = self._weight(f"{name}.running_var", Weight(channels, constant=1.0, trained=False)).flatten()
+        if self._training:
+            mean, variance = mean.clone(), variance.clone()  # torch moves them in place
+            self.buffers[f"{name}.running_mean"] = mean.view(self.lanes, -1)
+            self.buffers[f"{name}.running_var"] = variance.view(self.lanes, -1)
+        return functional.batch_norm(x, mean, variance, scale.flatten(), bias.flatten(), self._training)
+
+    def active(self, name: str, x: Tensor) -> Tensor:
+        """ReLU, whose output is what is seen of a hidden layer."""
+        x = x.relu()
+        if self._watch:
+            self.hidden[name] = x if x.dim() == 3 else self.unfolded(x)
+        return x
+
+    def _kernel(self, name: str, size: tuple[int, ...], gain: float | None) -> tuple[Tensor, float]:
+        """The weights, and what they are to be multiplied by: in NTK parametrization they start with variance 1."""
+        fan_in = math.prod(size[1:])
+        gain = gain if gain is not None else math.sqrt(2) if self._start == "he" else 1.0
+        if self._start == "torch":
+            gain = 1 / math.sqrt(3)
+        width = gain / math.sqrt(fan_in)
+        made = Weight(size, deviation=1.0 if self._ntk else width, uniform=self._start == "torch")
+        return self._weight(f"{name}.weight", made), width if self._ntk else 1.0
+
+    def _bias(self, name: str, outputs: int, fan_in: int) -> Tensor:
+        if self._start != "torch":
+            return self._weight(f"{name}.bias", Weight((outputs,)))
+        return self._weight(f"{name}.bias", Weight((outputs,), deviation=1 / math.sqrt(3 * fan_in), uniform=True))
+
+    def _weight(self, name: str, declared: Weight) -> Tensor:
+        return self._state[name]
+
+    def _seen(self, x: Tensor) -> Tensor:
+        return x
+
+
+class Declaration(Layers):
+    """Notes which weights an architecture asks for, with tensors that have sizes alone."""
+
+    def __init__(self, start: str, ntk: bool) -> None:
+        super().__init__({}, 1, start=start, ntk=ntk)
+        self.weights: dict[str, Weight] = {}
+        self.largest = 0
+        """Numbers in the largest image inside a network, per sample."""
+
+    def _weight(self, name: str, declared: Weight) -> Tensor:
+        assert name not in self.weights, f"two weights are called {name}"
+        self.weights[name] = declared
+        return torch.empty(1, *declared.size, device="meta")
+
+    def _seen(self, x: Tensor) -> Tensor:
+        self.largest = max(self.largest, x[0].numel())
+        return x

@@ -1,0 +1,85 @@
+"""torchvision's ResNets with a stem for small images, as networks of a pack.
+
+They are modules, called with the state of one lane after the other. The names of their weights are torchvision's, so a
+lane's state can be loaded there.
+"""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from tasks.images.network import Network, Seen, Weight
+from tasks.vision import vision
+
+RESNETS = ("resnet18", "resnet34", "resnet50")
+_COUNTER = "num_batches_tracked"
+
+
+class ModularNetwork(Network):
+    def __init__(self, kind: str, channels: int, outputs: int) -> None:
+        with torch.device("meta"):
+            module: nn.Module = getattr(vision("models.resnet"), kind)(num_classes=outputs)
+            # Images of 32×32 would be 8×8 after the stem that is made for ImageNet.
+            module.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
+        module.maxpool = nn.Identity()
+        self._module = module
+        declared = {}
+        for name, part in module.named_modules():
+            for own, tensor in part.named_parameters(name, recurse=False):
+                declared[own] = _start(part, own.rpartition(".")[2], tensor)
+        for name, buffer in module.named_buffers():
+            if not name.endswith(_COUNTER):
+                start = 1.0 if name.endswith("running_var") else 0.0
+                declared[name] = Weight(tuple(buffer.shape), constant=start, trained=False)
+        super().__init__(declared)
+
+    def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Seen:
+        lanes = len(state[next(iter(self.weights))])
+        parts = [self._one(state, i, x if x.dim() == 4 else x[i], training, watch) for i in range(lanes)]
+        return Seen(
+            torch.stack([part.outputs for part in parts]),
+            {name: torch.stack([part.hidden[name] for part in parts]) for name in parts[0].hidden},
+            {name: torch.stack([part.buffers[name] for part in parts]) for name in parts[0].buffers},
+        )
+
+    def _one(self, state: Mapping[str, Tensor], lane: int, x: Tensor, training: bool, watch: bool) -> Seen:
+        own = {name: state[name][lane] for name in self.weights}
+        buffers = {name: state[name][lane] for name in self.buffers}
+        if training:
+            buffers = {name: tensor.clone() for name, tensor in buffers.items()}  # torch moves them in place
+        counters = {
+            name: torch.zeros((), dtype=torch.int64, device=x.device)
+            for name, _ in self._module.named_buffers()
+            if name.endswith(_COUNTER)
+        }
+        hidden: dict[str, Tensor] = {}
+        hooks = self._watched(hidden) if watch else []
+        self._module.train(training)
+        try:
+            outputs = torch.func.functional_call(self._module, {**own, **buffers, **counters}, (x,))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return Seen(outputs, hidden, buffers if training else {})
+
+    def _watched(self, hidden: dict[str, Tensor]) -> list[torch.utils.hooks.RemovableHandle]:
+        """Keep what the stem and each block end with, which is after ReLU."""
+
+        def keep(name: str) -> torch.utils.hooks.RemovableHandle:
+            part = self._module.get_submodule(name)
+            return part.register_forward_hook(lambda module, given, said: hidden.update({name: said}))
+
+        blocks = [f"layer{i}.{j}" for i in range(1, 5) for j, _ in enumerate(getattr(self._module, f"layer{i}"))]
+        return [keep(name) for name in ("relu", *blocks)]
+
+
+def _start(part: nn.Module, name: str, tensor: Tensor) -> Weight:
+    """As torchvision does: convolutions by their fan-out, batch norm at 1 and 0, the last layer by torch's default."""
+    size = tuple(tensor.shape)
+    if isinstance(part, nn.Conv2d):
+        return Weight(size, deviation=math.sqrt(2 / (size[0] * math.prod(size[2:]))))
+    if isinstance(part, nn.Linear):
+        return Weight(size, deviation=1 / math.sqrt(3 * part.in_features), uniform=True)
+    return Weight(size, constant=1.0 if name == "weight" else 0.0)

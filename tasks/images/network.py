@@ -1,0 +1,90 @@
+"""A pack's networks as one: explicit state in, outputs out, each lane with its own weights and its own images.
+
+Running statistics of batch norm are part of the state (`buffers`); everything else in it is trained (`weights`).
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks.lanes import Lanes
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A tensor of each network, and how it starts."""
+
+    size: tuple[int, ...]
+    deviation: float = 0.0
+    """Standard deviation at the start, before it is scaled; 0 for what starts as a constant."""
+    constant: float = 0.0
+    uniform: bool = False
+    """Whether it starts uniform instead of normal."""
+    trained: bool = True
+    """False for what is no weight but state: running means and variances."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One pass through the networks."""
+
+    outputs: Tensor  # l b k
+    hidden: Mapping[str, Tensor] = field(default_factory=dict)
+    """Activations after ReLU by layer, (l b m) or (l b c h w); empty unless they are watched."""
+    buffers: Mapping[str, Tensor] = field(default_factory=dict)
+    """Running statistics after a pass of training; to be put into the state."""
+
+    def active_shares(self) -> dict[str, Tensor]:
+        """By hidden layer, the mean share of neurons that fire on an image; (l)."""
+        return {name: (h > 0).to(self.outputs.dtype).flatten(1).mean(dim=1) for name, h in self.hidden.items()}
+
+
+class Network(ABC):
+    """Networks of one kind and size."""
+
+    def __init__(self, declared: Mapping[str, Weight]) -> None:
+        self.weights = {name: weight for name, weight in declared.items() if weight.trained}
+        self.buffers = {name: weight for name, weight in declared.items() if not weight.trained}
+
+    @abstractmethod
+    def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Seen:
+        """Send images through: (l b c h w), or (b c h w) for the same ones in all lanes.
+
+        In training, batch norm uses the batch's own statistics. `watch` keeps what hidden layers say.
+        """
+
+    def init(self, lanes: Lanes[Any], scale: Tensor | None = None) -> dict[str, Tensor]:
+        """Weights and buffers at step 0, from each lane's own seed; the scale (l) is the knob init_scale by default."""
+        scale = lanes["init_scale"] if scale is None else scale
+        return {
+            name: _started(lanes, f"network.{name}", weight, scale)
+            for name, weight in {**self.weights, **self.buffers}.items()
+        }
+
+    def trained(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The part of the state that is trained."""
+        return {name: state[name] for name in self.weights}
+
+    def first_norm(self, state: Mapping[str, Tensor]) -> Tensor:
+        """Frobenius norm of the first layer's weights; (l)."""
+        return torch.linalg.vector_norm(state[next(iter(self.weights))].flatten(1), dim=1)
+
+    @property
+    def size(self) -> int:
+        """Trained numbers of one network."""
+        return sum(math.prod(weight.size) for weight in self.weights.values())
+
+
+def _started(lanes: Lanes[Any], name: str, weight: Weight, scale: Tensor) -> Tensor:
+    if not weight.deviation:
+        return torch.full((len(lanes), *weight.size), weight.constant, dtype=lanes.dtype, device=lanes.device)
+    if weight.uniform:
+        drawn = (2 * lanes.uniform(name, *weight.size) - 1) * math.sqrt(3)
+    else:
+        drawn = lanes.normal(name, *weight.size)
+    return drawn * (weight.deviation * scale.reshape(-1, *[1] * len(weight.size)))

@@ -1,0 +1,60 @@
+"""Choose a network by a task's parameters.
+
+network = build(lanes.shape, data.size, outputs=10)
+state = network.init(lanes)                             # by name, lane first; from each lane's own seed
+grads, seen = gradients(network, state, x, loss)        # x (l b c h w); loss: from outputs (l b k) to one per lane
+state |= descended(network.trained(state), grads, rate) | seen.buffers
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tasks.images.architectures import KINDS
+from tasks.images.layered import LayeredNetwork
+from tasks.images.layers import STARTS
+from tasks.images.modular import RESNETS, ModularNetwork
+from tasks.images.network import Network
+from tasks.parameters import knob, shape
+
+_HELP = "; ".join(f"{name}: {kind.help}" for name, kind in KINDS.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """Parameters of tasks with such networks: derive Params from it, beside Training."""
+
+    network: str = shape("fc", choices=(*KINDS, *RESNETS), help=f"kind of network ({_HELP})")
+    depth: int = shape(0, at_least=0, help="hidden layers or blocks, as suits the kind; 0: as in the paper")
+    width: int = shape(0, at_least=0, help="neurons or channels, as suits the kind; 0: as in the paper")
+    parametrization: str = shape(
+        "standard", choices=("standard", "ntk"), help="ntk: weights start with variance 1 and are scaled where used"
+    )
+    init: str = shape(
+        "he", choices=STARTS, help="variance of initial weights: 2/fan-in, 1/fan-in, or 1/(3·fan-in) as torch's default"
+    )
+    init_scale: float = knob(1.0, above=0, help="initial weights are multiplied by it")
+
+
+def architecture_conflicts(params: Any) -> Iterator[str]:
+    """For a task's `conflicts`."""
+    if params.network in RESNETS and (params.depth or params.width):
+        yield f"network: {params.network} has its own depth and width; leave them at 0"
+    if params.network in RESNETS and params.parametrization == "ntk":
+        yield f"parametrization: {params.network} has the standard one alone; others, such as wide_resnet, have ntk"
+
+
+def build(params: Any, size: tuple[int, int, int], outputs: int) -> Network:
+    """The network that the parameters (or a pack's shape) name, for images of (c h w)."""
+    p = params
+    return _built(p.network, p.depth, p.width, p.init, p.parametrization == "ntk", size, outputs)
+
+
+@lru_cache(maxsize=32)
+def _built(
+    kind: str, depth: int, width: int, start: str, ntk: bool, size: tuple[int, int, int], outputs: int
+) -> Network:
+    if kind in RESNETS:
+        return ModularNetwork(kind, size[0], outputs)
+    return LayeredNetwork(kind, depth, width, start, ntk, size, outputs)
