@@ -82,7 +82,8 @@ class Means:
         ended = [runs[seed] for seed in seeds if seed in runs]
         if not self.names or len(ended) < len(seeds):
             return None
-        values = tuple(sum(column) / len(ended) for column in zip(*(objectives for objectives, _ in ended), strict=True))
+        columns = zip(*(objectives for objectives, _ in ended), strict=True)
+        values = tuple(sum(column) / len(ended) for column in columns)
         stops = [step for _, step in ended if step is not None]
         return Mean(values, min(stops, default=None))
 
