@@ -75,9 +75,10 @@ def _ranked(trials: list[FrozenTrial], signs: list[int]) -> list[int]:
     """Places of the trials from the best to the worst: by how many others are better, pruned ones last."""
     complete = [i for i, trial in enumerate(trials) if trial.state is TrialState.COMPLETE]
     values = np.array([trials[i].values for i in complete], dtype=float).reshape(len(complete), len(signs)) * signs
-    better = (values[:, None] <= values[None]).all(-1) & (values[:, None] < values[None]).any(-1)
+    # Row by row: all pairs at once would fill the memory where thousands of results come in together.
+    better = [int(((values <= row).all(axis=1) & (values < row).any(axis=1)).sum()) for row in values]
     pruned = [i for i, trial in enumerate(trials) if trial.state is not TrialState.COMPLETE]
-    ranked = [complete[i] for i in np.argsort(better.sum(axis=0), kind="stable")]
+    ranked = [complete[i] for i in np.argsort(better, kind="stable")]
     return ranked + sorted(pruned, key=lambda i: -(trials[i].last_step or 0))
 
 
