@@ -182,6 +182,8 @@ class Feed:
             self._released(report.pack)
             if report.parked and (rest := handed.rest(resume=(report.pack,))):
                 self._parking.put(rest)
+            elif report.halted and not self.stop_reason and (rest := handed.rest(resume=(report.pack,))):
+                self._again.append(rest)  # it has made room for another sweep
         self._close_if_idle()
 
     def lost(self, pack: str, error: str) -> None:
