@@ -78,11 +78,19 @@ def _progress(results: Results) -> Iterator[Point]:
 
 
 def best_cells(results: Results, objective: Objective) -> pd.DataFrame:
-    """Mean, standard deviation and runs of each cell that has a result, best first."""
+    """Mean, standard deviation and runs of each cell that has a result, best first.
+
+    Cells of which a run has no value come last. Those that were stopped early are measured at another step: they are not
+    among them.
+    """
     if objective.name not in results.metrics:
         return pd.DataFrame(columns=["mean", "std", "count"])
     cells = results.runs.groupby("cell_id")[objective.name].agg(["mean", "std", "count"])
-    return cells[cells["count"] > 0].sort_values("mean", ascending=objective.goal == "minimize", kind="stable")
+    stopped = results.runs.loc[results.runs["status"] == "stopped", "cell_id"]
+    cells = cells[(cells["count"] > 0) & ~cells.index.isin(stopped)]
+    order = pd.DataFrame({"without": ~cells.index.isin(results.comparable.index), "mean": cells["mean"]})
+    ascending = [True, objective.goal == "minimize"]
+    return cells.loc[order.sort_values(["without", "mean"], ascending=ascending, kind="stable").index]
 
 
 def _note(results: Results, experiment: str, pages: Mapping[str, str]) -> str:
@@ -134,7 +142,13 @@ def _listed(values: Sequence[Any]) -> str:
 
 
 def _best(results: Results, objective: Objective, experiment: str, pages: Mapping[str, str]) -> str:
-    cells = best_cells(results, objective).head(_BEST_CELLS)
+    cells = best_cells(results, objective)
+    title = f"Best cells ({objective.goal} {objective.name}):"
+    if results.front:
+        goals = ", ".join(f"{other.goal} {other.name}" for other in results.spec.metric)
+        title = f"Pareto front ({goals}): {len(results.front)} of {results.cells} cells, tagged `mislabel.front`."
+        cells = cells[cells.index.isin(results.front)]
+    cells = cells.head(_BEST_CELLS)
     if cells.empty:
         return ""
     settings = results.runs.drop_duplicates("cell_id").set_index("cell_id")
@@ -148,7 +162,7 @@ def _best(results: Results, objective: Objective, experiment: str, pages: Mappin
         varied = [shown(settings.loc[key, name], digits=4) for name in results.varying]
         rest = [f"{means[other.name][key]:.4g}" for other in others]
         lines.append(f"| {' | '.join([*varied, linked, *rest, str(int(count))])} |")
-    return f"Best cells ({objective.goal} {objective.name}):\n\n" + "\n".join(lines)
+    return f"{title}\n\n" + "\n".join(lines)
 
 
 def _files(results: Results) -> str:

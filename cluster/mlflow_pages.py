@@ -18,6 +18,7 @@ Progress = Callable[[int, int], None]
 _METRICS_AT_ONCE = 800
 _WORDS_AT_ONCE = 100
 _PAGE = 1000
+_FRONT = "mislabel.front"
 
 
 class Pages:
@@ -35,6 +36,8 @@ class Pages:
         self._spec_text = ""
         self._nested: dict[str, tuple[str, str]] = {}
         """By key: the nested run's id in MLflow, and its digest."""
+        self._front: set[str] = set()
+        """Keys of nested runs that are marked as on the Pareto front."""
         self._find()
 
     def _find(self) -> None:
@@ -57,6 +60,8 @@ class Pages:
                 spare.append(run.info.run_id)
             else:
                 self._nested[key] = (run.info.run_id, tags.get("mislabel.digest", ""))
+                if _FRONT in tags:
+                    self._front.add(key)
         for run_id in spare:
             self._client.delete_run(run_id)
 
@@ -82,14 +87,24 @@ class Pages:
         for key in there:
             if key not in shown or key in changed:
                 self._client.delete_run(self._nested.pop(key)[0])
+                self._front.discard(key)
         for i, nested in enumerate(results.nested_runs(changed)):
             if cancelled():
                 raise MislabelError("the time for it is over")
             self._nested[nested.key] = (self._write(nested, shown[nested.key]), shown[nested.key])
             if progress:
                 progress(i + 1, len(changed))
+        self._mark_front(results.front & self._nested.keys())
         self._write_parent(results, final)
         return len(changed)
+
+    def _mark_front(self, front: set[str]) -> None:
+        """Every cell that ends may put others off the front: a tag changes faster than a run is written anew."""
+        for key in front - self._front:
+            self._client.set_tag(self._nested[key][0], _FRONT, "yes")
+        for key in self._front - front:
+            self._client.delete_tag(self._nested[key][0], _FRONT)
+        self._front = front
 
     def _write(self, nested: NestedRun, digest: str) -> str:
         tags = {"mlflow.parentRunId": self._parent, **nested.tags}

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from cluster.mlflow_points import Final, Point, Span, finals_of, points_of, with_interval
 from sweeps.errors import MislabelError
+from sweeps.front import on_front
 from sweeps.spec import spec_from_stored
 from sweeps.store import SweepFiles
 from tasks.parameters import RESERVED
@@ -94,6 +95,23 @@ class Results:
         marks = self.runs["run_id"] + ":" + self.runs["status"] + ":" + self.runs["attempt"].astype(str)
         return {key: digest_of([*form, *sorted(own)]) for key, own in marks.groupby(self.runs[self.by], sort=False)}
 
+    @cached_property
+    def comparable(self) -> pd.DataFrame:
+        """The objectives' means of each cell of which every run was trained to the end and has a value."""
+        names = [objective.name for objective in self.spec.metric if objective.name in self.metrics]
+        ended = self.runs[~self.runs["status"].isin(WITHOUT_RESULT)]
+        whole = (ended["status"] == "done") & ended[names].notna().all(axis=1)
+        cells = ended["cell_id"]
+        return ended.groupby("cell_id")[names].mean()[whole.groupby(cells).all()]
+
+    @cached_property
+    def front(self) -> set[str]:
+        """Cells on the Pareto front; none where there is one objective, or none."""
+        objectives = self.spec.metric
+        if len(objectives) < 2 or not {objective.name for objective in objectives} <= set(self.metrics):
+            return set()
+        return set(self.comparable.index[on_front(self.comparable.to_numpy(), objectives)])
+
     def complete(self) -> set[str]:
         """Keys of nested runs whose seeds have all ended."""
         if self.by == "run_id":
@@ -140,6 +158,8 @@ class Results:
         finals = finals_of(runs, [*self.metrics, "train_seconds"])
         if self.by == "cell_id":
             tags["mlflow.note.content"] = self._note(finals, len(runs))
+        if stopped := int((runs["status"] == "stopped").sum()):
+            tags["mislabel.stopped"] = str(stopped)
         failed = runs[runs["status"].isin(WITHOUT_RESULT)]
         if len(failed):
             tags["mislabel.error"] = str(failed["error"].iloc[0] or "no reason given").splitlines()[0][:_LONGEST_ERROR]

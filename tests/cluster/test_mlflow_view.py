@@ -21,13 +21,14 @@ import pyarrow as pa
 import pytest
 from mlflow import MlflowClient
 
+import analysis
 from cluster.mlflow_points import Span, finals_of, points_of
 from cluster.mlflow_view import View, default_uri, following, sync
 from sweeps.errors import MislabelError
 from sweeps.inline import run_inline
 from sweeps.store import Store, SweepFiles
 from sweeps.worker import record_failure
-from tests.bowls import CPU, prepared, run
+from tests.bowls import CPU, cut_short, prepared, run
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The ``noload`` loader strategy is deprecated",  # MLflow's own use of SQLAlchemy
@@ -280,6 +281,42 @@ def test_a_run_that_stopped_early_counts_on_with_its_last_value(store: Store, ur
     expected = {0: start} | {step: (losses[step] + last["loss"]) / 2 for step in (1, 2, 3)}
     history = _client(uri).get_metric_history(shown.info.run_id, "loss")
     assert {point.step: point.value for point in history} == pytest.approx(expected)
+
+
+def test_cells_on_the_front_are_tagged_as_long_as_they_are_on_it(store: Store, uri: str) -> None:
+    both = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]
+    space: dict[str, Any] = {"x": {"values": [0.0, 3.0]}, "rate": 1.0, "level": {"values": [1]}}
+
+    def tagged() -> set[str]:
+        return {name for name, shown in _nested(uri).items() if shown.data.tags.get("mislabel.front") == "yes"}
+
+    sync(run(store, parameters=space, metric=both).files, uri)
+    assert tagged() == {"x=0", "x=3"}
+    assert (
+        "Pareto front (minimize loss, maximize height): 2 of 2 cells" in _parent(uri).data.tags["mlflow.note.content"]
+    )
+    # The same with a greater height: the first two are beaten in one objective, and no better in the other.
+    space["level"] = {"values": [1, 100]}
+    files = run(store, parameters=space, metric=both).files
+    sync(files, uri)
+    means = analysis.load(store.address, "bowls").front()
+    assert tagged() == {f"x={row['x']:g} level={row['level']}" for _, row in means.iterrows()}
+    assert tagged() >= {"x=0 level=100", "x=3 level=100"}
+    assert sync(files, uri) == 0
+
+
+def test_cells_that_were_stopped_are_tagged_and_are_not_among_the_best(store: Store, uri: str) -> None:
+    files = run(store, parameters={"x": {"values": [0.0, 1.0, 3.0]}}).files
+    sweep = analysis.load(store.address, "bowls")
+    best = sweep.read("runs", ["run_id"], {"x": 3})["run_id"].tolist()
+    cut_short(files, best[:1], 1)
+    sync(files, uri)
+    nested = _nested(uri)
+    assert nested["x=3"].data.tags["mislabel.stopped"] == "1"
+    assert "mislabel.stopped" not in nested["x=1"].data.tags
+    loss = sweep.cells("loss", where={"x": 1})["mean"].iloc[0]
+    assert _parent(uri).data.metrics["best_loss"] == pytest.approx(loss)
+    assert "| 3 |" not in _parent(uri).data.tags["mlflow.note.content"]
 
 
 def test_values_that_are_not_finite_are_left_out() -> None:
