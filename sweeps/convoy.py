@@ -34,7 +34,7 @@ class Member:
         """Lanes of the convoy's order that still train."""
         return [] if self.pack.finished else [int(lane) for lane in self.lanes[self.pack.places]]
 
-    def advance(self, seconds: float, judge: Judge | None, until: int | None) -> list[Frame]:
+    def advance(self, seconds: float, judge: Judge | None, until: int | None, fewest: int) -> list[Frame]:
         """Train; frames, and what the judge is shown, count lanes as the convoy's order does."""
 
         def places_to_stop(frame: Frame) -> list[int]:
@@ -42,7 +42,7 @@ class Member:
             stopped = set(judge(self._renamed(frame)))
             return [int(place) for place in frame.lanes if self.lanes[place] in stopped]
 
-        frames = self.pack.advance(seconds, judge and places_to_stop, until)
+        frames = self.pack.advance(seconds, judge and places_to_stop, until, fewest)
         return [self._renamed(frame) for frame in frames]
 
     def _renamed(self, frame: Frame) -> Frame:
@@ -82,18 +82,19 @@ class Convoy:
         """A part per pack, for `take_up`."""
         return [{"made_of": m.made_of.to_json(), "pack": m.pack.checkpoint()} for m in self.members]
 
-    def advance(self, seconds: float, judge: Judge | None = None) -> list[Frame]:
-        """Train for about this long and return the frames measured on the way."""
+    def advance(self, seconds: float, judge: Judge | None = None, fewest: int = 0) -> list[Frame]:
+        """Train for about this long, while more than the `fewest` lanes are left; returns the frames on the way."""
         frames: list[Frame] = []
         deadline = time.perf_counter() + seconds
         while self.members:
             hindmost, *ahead = self.members
             before = hindmost.pack.run_steps
             until = ahead[0].pack.step if ahead else None
-            frames += hindmost.advance(max(0.0, deadline - time.perf_counter()), judge, until)
+            waiting = sum(len(member.live) for member in ahead)
+            frames += hindmost.advance(max(0.0, deadline - time.perf_counter()), judge, until, fewest - waiting)
             self.run_steps += hindmost.pack.run_steps - before
             self._close_ranks()
-            if time.perf_counter() >= deadline:
+            if time.perf_counter() >= deadline or len(self.live) <= fewest:
                 break
         return frames
 

@@ -98,7 +98,8 @@ class Feed:
         if self.stop_reason:
             return None
         try:
-            order = self._again.popleft() if self._again else self._to_begin() or self._parking.next()
+            order = self._again.popleft() if self._again else self._parking.full() or self._to_begin()
+            order = order or self._parking.next()
         except StoreError as error:  # a search keeps its proposals there
             self.break_off(error)
             return None
@@ -113,12 +114,7 @@ class Feed:
         return order
 
     def _to_begin(self) -> PackOrder | None:
-        """Runs that wait, together with parked packs of their shape."""
-        order = self._parking.rest.popleft() if self._parking.rest else self._from_source()
-        return None if order is None else self._parking.filled(order)
-
-    def _from_source(self) -> PackOrder | None:
-        """The next pack, or as much of it as the budget of runs has room for."""
+        """The next pack of the source, or as much of it as the budget of runs has room for."""
         if self._closed:
             return None
         order = self._source.next()
@@ -128,13 +124,12 @@ class Feed:
         most = self.plan.spec.budget.runs
         # What goes on from a checkpoint was begun by an earlier launch.
         room = len(order) if most is None or order.resume else max(0, min(len(order), most - self._begun))
-        if not order.resume:
-            self._begun += room
-            self._note_begun(order, room)
+        self._begun += room
+        self._note_begun(order, room)
         if room < len(order):
             self._closed = f"budget.runs of {most} is used up"
             order = order.select(range(room)) if room else None
-        return order
+        return None if order is None else self._parking.filled(order)
 
     def _note_begun(self, order: PackOrder, runs: int) -> None:
         """A race gives cells more seeds than the plan could know of."""
@@ -151,7 +146,7 @@ class Feed:
     @property
     def _left_over(self) -> bool:
         """Whether runs that were begun wait to be handed out again."""
-        return bool(self._again or len(self._parking) or self._parking.rest)
+        return bool(self._again or len(self._parking))
 
     @property
     def stopping(self) -> bool:
@@ -181,7 +176,7 @@ class Feed:
         elif report.halted or report.finished or report.parked:
             self._released(report.pack)
             if report.parked and (rest := handed.rest(resume=(report.pack,))):
-                self._parking.put(rest)
+                self._parking.put(rest, report.step)
             elif report.halted and not self.stop_reason and (rest := handed.rest(resume=(report.pack,))):
                 self._again.append(rest)  # it has made room for another sweep
         self._close_if_idle()

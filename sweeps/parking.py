@@ -1,52 +1,80 @@
-"""Packs that have lost lanes to early stopping, and wait to be filled up: with each other and with runs that wait.
+"""Packs that have lost lanes to early stopping wait here to be filled up with others that have come as far.
 
-Lanes of a pack share each operation, so a pack of few lanes pays nearly as much for a step as a full one. The runs of a
-parked pack go on from its checkpoint beside others of their shape, once those have caught up.
+Lanes of a pack share each operation, so a pack of few lanes pays nearly as much for a step as a full one. Runs that
+survive a rung are therefore checkpointed there, and go on together with the survivors of other packs; meanwhile workers
+begin runs that wait. Where parked packs have come unequally far, those behind catch up first.
 """
 
-from collections import deque
+from collections import defaultdict
+from dataclasses import dataclass
 
 from sweeps.order import PackOrder
 from sweeps.plan import Plan
+
+Shape = tuple[object, ...]
+# So many full packs may be waiting in pieces that have come unequally far.
+_MOST_PACKS = 2
+
+
+@dataclass(frozen=True)
+class Parked:
+    order: PackOrder
+    step: int
 
 
 class Parking:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.rest: deque[PackOrder] = deque()
-        """Runs that were to fill up a pack and found no room: they come next."""
-        self._parked: list[PackOrder] = []
+        self._parked: dict[Shape, list[Parked]] = defaultdict(list)
 
     def __len__(self) -> int:
-        return len(self._parked)
+        return sum(map(len, self._parked.values()))
 
-    def put(self, order: PackOrder) -> None:
-        """Park what is left of a pack."""
-        self._parked.append(order)
+    def put(self, order: PackOrder, step: int) -> None:
+        """Park what is left of a pack; `step` is how far it has come."""
+        self._parked[self._shape(order)].append(Parked(order, step))
 
     def holds(self, order: PackOrder) -> bool:
-        """Whether something of the order's shape waits here."""
-        return any(self._shape(other) == self._shape(order) for other in (*self._parked, *self.rest))
+        """Whether a pack of the order's shape is parked."""
+        return bool(self._parked[self._shape(order)])
 
-    def filled(self, order: PackOrder) -> PackOrder:
-        """The order together with parked packs of its shape, up to the planned size; what finds no room waits."""
-        size = self.size_of(order)
-        taken = self._taken(self._shape(order), size)
-        if taken is None:
-            return order
-        room = self._whole_cells(order, size - len(taken))
-        if room < len(order):
-            self.rest.appendleft(order.select(range(room, len(order))))
-        return taken.joined(order.select(range(room))) if room else taken
+    def full(self) -> PackOrder | None:
+        """A full pack of runs that have come equally far, or of those furthest behind where very many wait."""
+        for shape, parked in self._parked.items():
+            size = self._size(parked[0].order) if parked else 0
+            lanes: dict[int, int] = defaultdict(int)
+            for pack in parked:
+                lanes[pack.step] += len(pack.order)
+            for step in sorted(lanes, reverse=True):
+                if lanes[step] >= size:
+                    return self._joined(shape, [pack for pack in parked if pack.step == step], size)
+            if sum(lanes.values()) >= _MOST_PACKS * size > 0:
+                return self._joined(shape, parked, size)
+        return None
 
     def next(self) -> PackOrder | None:
-        """Parked packs of one shape as one order, where nothing else waits that could fill them up."""
-        if not self._parked:
-            return None
-        first = self._parked[0]
-        return self._taken(self._shape(first), self.size_of(first))
+        """What is parked of one shape as one order, up to the planned size, though it is no full pack."""
+        shape, parked = next(((shape, parked) for shape, parked in self._parked.items() if parked), ((), []))
+        return self._joined(shape, parked, self._size(parked[0].order)) if parked else None
 
-    def size_of(self, order: PackOrder) -> int:
+    def filled(self, order: PackOrder) -> PackOrder:
+        """An order that is no full pack, together with parked packs of its shape that find room in it."""
+        shape = self._shape(order)
+        room = self._size(order) - len(order)
+        fitting = [pack for pack in self._parked[shape] if len(pack.order) <= room]
+        return order.joined(self._joined(shape, fitting, room)) if fitting else order
+
+    def _joined(self, shape: Shape, among: list[Parked], size: int) -> PackOrder:
+        """One order of these packs, those behind first, as many as fit; the first always does."""
+        joined: PackOrder | None = None
+        for pack in sorted(among, key=lambda pack: pack.step):
+            if joined is None or len(joined) + len(pack.order) <= size:
+                joined = pack.order if joined is None else joined.joined(pack.order)
+                self._parked[shape].remove(pack)
+        assert joined is not None
+        return joined
+
+    def _size(self, order: PackOrder) -> int:
         """The planned size of packs of the order's shape."""
         shapes = self.plan.task.names("shape")
         for group in self.plan.groups.values():
@@ -54,23 +82,5 @@ class Parking:
                 return group.size
         return len(order)
 
-    def _taken(self, shape: tuple[object, ...], size: int) -> PackOrder | None:
-        """Parked packs of the shape that fit together; the first one always does."""
-        joined: PackOrder | None = None
-        for parked in [other for other in self._parked if self._shape(other) == shape]:
-            if joined is None or len(joined) + len(parked) <= size:
-                joined = parked if joined is None else joined.joined(parked)
-                self._parked.remove(parked)
-        return joined
-
-    def _whole_cells(self, order: PackOrder, room: int) -> int:
-        """How many runs of the order fit in, without parting the seeds of a cell where a rule compares cells."""
-        room = max(0, min(room, len(order)))
-        rule = self.plan.spec.early_terminate
-        if rule is not None and rule.per == "cell" and not order.resume:
-            while 0 < room < len(order) and order.cells[room] == order.cells[room - 1]:
-                room -= 1
-        return room if not order.resume or room == len(order) else 0
-
-    def _shape(self, order: PackOrder) -> tuple[object, ...]:
+    def _shape(self, order: PackOrder) -> Shape:
         return tuple(order.common[name] for name in self.plan.task.names("shape"))

@@ -87,6 +87,8 @@ class Plan:
     """Memory of the largest pack."""
     begun: dict[str, set[int]] = field(default_factory=dict)
     """Seeds that this launch has begun, of cells that may be wanted again from more seeds."""
+    checkpoints: dict[str, str] = field(default_factory=dict)
+    """Runs of a search that are in a checkpoint, and the pack that it is of."""
     elsewhere: dict[str, int] = field(default_factory=dict)
     """Of the missing runs, how many other sweeps of the store have."""
 
@@ -119,7 +121,7 @@ def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool = Fals
     ended = Ended(spec, files)
     plan = Plan(spec, task, {}, ended, [], retry, Seeding(spec))
     shapes = task.names("shape")
-    checkpoints = {run: pack for pack, runs in files.checkpoints() for run in runs}
+    checkpoints = _held(files)
     held: dict[str, list[Row]] = defaultdict(list)
     seeds = set(spec.seed_range)
     for cells in space.cells():
@@ -150,10 +152,16 @@ def _open_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool) -> P
     plan.runs = plan.cells * spec.seeds.count
     plan.missing = max(0, plan.runs - _counted(spec, ended, retry))
     plan.failed = 0 if retry else ended.statuses["failed"]
+    plan.checkpoints = _held(files)
     sample = Group(Space(spec, task).sample_cell(), plan.runs, plan.missing)
     plan.groups[_sample_shape(sample.values, spec, task)] = sample
     _refuse_conflicts(spec, task, plan)
     return plan
+
+
+def _held(files: SweepFiles) -> dict[str, str]:
+    """Runs that are in a checkpoint, and the pack that it is of."""
+    return {run: pack for pack, runs in files.checkpoints() for run in runs}
 
 
 def _counted(spec: Spec, ended: Ended, retry: bool) -> int:
@@ -232,6 +240,9 @@ def _order(plan: Plan, runs: list[Row], resume: tuple[str, ...] = ()) -> PackOrd
     seeds = [seed for _, _, seed in runs]
     columns = {name: [chunk.columns[name][i] for chunk, i, _ in runs] for name in first.columns}
     shared = {name: column[0] for name, column in columns.items() if plan.task.parameters[name].kind == "shape"}
+    if plan.checkpoints and not resume:
+        runs_held = (plan.checkpoints.get(run_id(c, s)) for c, s in zip(cells, seeds, strict=True))
+        resume = tuple(dict.fromkeys(pack for pack in runs_held if pack))
     attempts = [plan.ended.attempts.get(c, {}).get(s, 0) for c, s in zip(cells, seeds, strict=True)]
     return PackOrder(
         plan.spec.name,

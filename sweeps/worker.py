@@ -41,7 +41,9 @@ class Report:
     halted: bool = False
     """True where the pack was checkpointed because the sweep is stopping."""
     parked: bool = False
-    """True where the pack was checkpointed because it has lanes to spare for runs that wait."""
+    """True where the pack was checkpointed because it has lost so many lanes that it is to be filled up."""
+    step: int = 0
+    """How far a parked pack has come."""
 
 
 class Worker:
@@ -74,7 +76,9 @@ class Worker:
         """Train for about this long; write the rows of runs that have ended; checkpoint when it is time."""
         began = time.perf_counter()
         before, run_steps = self.convoy.steps(), self.convoy.run_steps
-        self.record.frames += self.convoy.advance(seconds, self._judge)
+        # A pack is parked where it has lost lanes, so that it meets those that lost theirs at the same rung.
+        fewest = self._begun_with // 2 if self.order.refill else 0
+        self.record.frames += self.convoy.advance(seconds, self._judge, fewest)
         spent = time.perf_counter() - began
         after = {**self.record.last_steps(), **self.convoy.steps()}
         self.record.spend(spent, {lane: after[lane] - step for lane, step in before.items()})
@@ -85,9 +89,9 @@ class Worker:
         if not live:
             self._drop_checkpoints(self.order.id, *self.order.resume)
             return replace(report, finished=True)
-        if self.order.refill and 2 * len(live) <= self._begun_with:
+        if len(live) <= fewest:
             self.save()
-            return replace(report, parked=True)
+            return replace(report, parked=True, step=self.convoy.step)
         if time.monotonic() - self._saved_at > CHECKPOINT_SECONDS:
             self.save()
         return report

@@ -58,11 +58,14 @@ class Pack(Generic[P]):
         return len(self.places) == 0 or self._measured_at >= self._schedule[-1]
 
     @torch.no_grad()
-    def advance(self, seconds: float, judge: Judge | None = None, until: int | None = None) -> list[Frame]:
+    def advance(
+        self, seconds: float, judge: Judge | None = None, until: int | None = None, fewest: int = 0
+    ) -> list[Frame]:
         """Train for about this long, at least one stretch of steps, and return the frames measured on the way.
 
         `judge` sees each frame but the last before training goes on; the lanes that it names end there. `until` is a
-        step that another pack of the shape has come to: this one goes no further.
+        step that another pack of the shape has come to: this one goes no further. Nor does it with no more than the
+        `fewest` lanes.
         """
         frames = []
         deadline = time.perf_counter() + seconds
@@ -74,7 +77,7 @@ class Pack(Generic[P]):
                 self._train_towards(target if until is None else min(target, until))
             if self.step == target:
                 frames.append(self._judged(self._frame(), judge))
-            if time.perf_counter() >= deadline:
+            if time.perf_counter() >= deadline or len(self.places) <= fewest:
                 break
         return frames
 
