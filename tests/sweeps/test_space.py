@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 
 from sweeps.check import checked_spec
 from sweeps.document import Document
+from sweeps.errors import SpecError
 from sweeps.expression import parse_expression
 from sweeps.identity import cell_id
-from sweeps.space import Space
+from sweeps.ranges import problem_with
+from sweeps.space import Space, branches
+from sweeps.spec import Spec
 from tasks.parameters import Value
 from tests import specs
 from tests.bowls import BOWL
@@ -38,6 +41,8 @@ def grid_the_slow_way(space: Space) -> list[Cell]:
     cells: list[Cell] = []
     for combination in itertools.product(*(space.candidates(name) for name in space.axes)):
         cell = {**space.base, **dict(zip(space.axes, combination, strict=True))}
+        if any(tuple(cell[name] for name in group) not in space.combinations(group) for group in space.spec.zip):
+            continue
         # Conditions may read conditional parameters: a few rounds settle all that depends on each other.
         chosen = dict(cell)
         for _ in space.axes:
@@ -50,10 +55,10 @@ def grid_the_slow_way(space: Space) -> list[Cell]:
     return cells
 
 
-@settings(max_examples=60)
-@given(specs.parameters(), st.lists(specs.conditions, max_size=2, unique=True))
-def test_a_grid_is_the_product_of_its_axes(parameters: dict[str, Any], exclude: list[str]) -> None:
-    space = space_of(parameters, exclude=exclude)
+@settings(max_examples=60, deadline=None)
+@given(specs.spaces("grid"))
+def test_a_grid_is_the_product_of_its_axes_without_what_is_excluded(values: dict[str, Any]) -> None:
+    space = space_of(**values)
     assume(space.grid_size < 300)
     found = all_cells(space)
     assert [cell for _, cell in found] == grid_the_slow_way(space)
@@ -137,6 +142,49 @@ def test_words_of_different_length_stay_whole() -> None:
     assert [cell["surface"] for _, cell in cells] == ["rough", "smooth"]
 
 
+@settings(max_examples=80, deadline=None)
+@given(specs.spaces("grid", "random", "qmc"))
+def test_every_cell_obeys_its_spec(values: dict[str, Any]) -> None:
+    """Bounds, types, steps, conditions, groups and exclusions, each checked by itself."""
+    space = accepted(values)
+    assume(values["method"] != "grid" or space.grid_size < 2000)
+    found = all_cells(space)
+    assert len({name for name, _ in found}) == len(found)
+    for name, cell in found:
+        assert name == cell_id("bowl", 1, cell)
+        for parameter in BOWL.parameters.values():
+            assert type(cell[parameter.name]) is parameter.type
+            assert parameter.problem(cell[parameter.name]) is None
+        for axis_name, axis in space.spec.axes().items():
+            if axis.when is None or parse_expression(axis.when).holds(cell):
+                assert problem_with(axis, BOWL.parameters[axis_name], cell[axis_name]) is None
+            else:
+                assert cell[axis_name] == BOWL.parameters[axis_name].default
+        for group in space.spec.zip:
+            assert tuple(cell[n] for n in group) in space.combinations(group)
+        assert not any(parse_expression(text).holds(cell) for text in space.spec.exclude)
+
+
+@settings(max_examples=40, deadline=None)
+@given(specs.spaces("random", "qmc"), st.integers(0, 60))
+def test_draws_come_again_and_a_larger_budget_keeps_them(values: dict[str, Any], more: int) -> None:
+    space = accepted(values)
+    found = dict(all_cells(space))
+    assert list(found) == [name for name, _ in all_cells(space)]
+    assert len(found) <= values["budget"]["cells"]
+    larger = accepted({**values, "budget": {"cells": values["budget"]["cells"] + more}})
+    assert found.keys() <= dict(all_cells(larger)).keys()
+
+
+def accepted(values: dict[str, Any]) -> Space:
+    """The space, unless nothing is left of it."""
+    try:
+        return space_of(**values)
+    except SpecError as error:
+        assume("leaves no combination" not in str(error) and "nothing left to propose" not in str(error))
+        raise
+
+
 # Random
 
 AXES: dict[str, Any] = {
@@ -210,6 +258,152 @@ def test_draws_are_uniform_on_the_scale_of_their_axis() -> None:
 def test_every_whole_number_of_a_range_is_drawn_equally_often() -> None:
     level = drawn("level", {"min": 1, "max": 4})
     assert np.bincount(level)[1:] == pytest.approx(1000, rel=0.1)
+
+
+# Steps, groups, branches, cells to try first
+
+
+@pytest.mark.parametrize("method", ["random", "qmc"])
+def test_draws_of_a_range_with_steps_are_its_steps_and_the_same_cells_as_a_grids(method: str) -> None:
+    axis = {"x": {"min": 0, "max": 1, "step": 0.1}}
+    grid = dict(all_cells(space_of(axis)))
+    drawn = dict(all_cells(space_of(axis, method=method, budget={"cells": 100})))
+    assert len(grid) == 11
+    assert drawn == grid
+    assert grid.keys() == dict(all_cells(space_of({"x": {"values": [i / 10 for i in range(11)]}}))).keys()
+
+
+ZIPPED: dict[str, Any] = {"width": {"values": [1, 2, 2]}, "level": {"values": [5, 5, 6]}, "x": {"values": [0, 1]}}
+
+
+def test_a_group_is_one_axis_of_a_grid() -> None:
+    space = space_of(ZIPPED, zip=[["level", "width"]])
+    found = [(cell["width"], cell["level"], cell["x"]) for _, cell in all_cells(space)]
+    assert found == [(w, level, x) for w, level in [(1, 5), (2, 5), (2, 6)] for x in (0.0, 1.0)]
+    assert space.grid_size == 6
+
+
+@pytest.mark.parametrize("method", ["random", "qmc"])
+def test_a_group_is_one_axis_of_draws(method: str) -> None:
+    space = space_of(ZIPPED, zip=[["level", "width"]], method=method, budget={"cells": 100})
+    assert {(cell["width"], cell["level"]) for _, cell in all_cells(space)} == {(1, 5), (2, 5), (2, 6)}
+    assert len(all_cells(space)) == 6
+
+
+BRANCHES: dict[str, Any] = {
+    "x": {"min": 0, "max": 1},
+    "level": {"values": [1, 2, 3], "grid": True},
+    "width": {"min": 2, "max": 4, "points": 2, "grid": True},
+}
+
+
+def branches_of(**keys: Any) -> list[Spec]:
+    space = space_of(BRANCHES, **{"method": "random", "budget": {"cells": 20}, **keys})
+    return branches(space.spec, space.task)
+
+
+def test_a_spec_without_such_axes_is_its_only_branch() -> None:
+    for space in (random_space(AXES, 10), space_of({"x": {"values": [1, 2], "grid": True}})):
+        assert branches(space.spec, space.task) == [space.spec]
+
+
+def test_there_is_a_branch_for_each_combination_with_its_share_of_the_budget() -> None:
+    found = branches_of()
+    assert [(spec.fixed()["width"], spec.fixed()["level"]) for spec in found] == [
+        (width, level) for width in (2, 4) for level in (1, 2, 3)
+    ]
+    assert [spec.budget.cells for spec in found] == [4, 4, 3, 3, 3, 3]
+    assert all(list(spec.axes()) == ["x"] for spec in found)
+
+
+def test_a_group_makes_branches_if_one_of_its_axes_does() -> None:
+    space = space_of(
+        {**ZIPPED, "level": {**ZIPPED["level"], "grid": True}},
+        zip=[["level", "width"]],
+        method="random",
+        budget={"cells": 6},
+    )
+    found = branches(space.spec, space.task)
+    assert [(spec.fixed()["width"], spec.fixed()["level"]) for spec in found] == [(1, 5), (2, 5), (2, 6)]
+    assert all(spec.zip == () for spec in found)
+    assert len(all_cells(space)) == 6
+
+
+def test_a_branch_that_is_excluded_takes_no_share() -> None:
+    found = branches_of(exclude=["level == 2", "width == 4 and level == 3", "x > 0.9 and level == 1"])
+    assert [(spec.fixed()["width"], spec.fixed()["level"]) for spec in found] == [(2, 1), (2, 3), (4, 1)]
+    assert [spec.budget.cells for spec in found] == [7, 7, 6]
+
+
+@pytest.mark.parametrize("method", ["random", "qmc"])
+def test_all_branches_draw_the_same(method: str) -> None:
+    space = space_of(BRANCHES, method=method, budget={"cells": 30})
+    drawn: dict[Any, list[Value]] = {}
+    for _, cell in all_cells(space):
+        drawn.setdefault((cell["width"], cell["level"]), []).append(cell["x"])
+    assert len(drawn) == 6
+    assert {tuple(column) for column in drawn.values()} == {tuple(drawn[2, 1])}
+    assert len(set(drawn[2, 1])) == 5
+
+
+def test_cells_of_all_branches_have_the_same_columns() -> None:
+    chunks = list(space_of(BRANCHES, method="random", budget={"cells": 30}).cells())
+    assert {tuple(chunk.columns) for chunk in chunks} == {("width", "x", "level")}
+
+
+@pytest.mark.parametrize("method", ["random", "qmc"])
+def test_cells_to_try_come_first_and_count(method: str) -> None:
+    keys: dict[str, Any] = {"method": method, "budget": {"cells": 10}}
+    drawn = all_cells(space_of(AXES, **keys))
+    given = [{"x": 1, "rate": 0.5, "level": 4, "surface": "rough"}, {"x": -1, "rate": 0.01, "surface": "smooth"}]
+    tried = all_cells(space_of(AXES, **keys, try_first=given))
+    assert [{name: cell[name] for name in AXES} for _, cell in tried[:2]] == [given[0], {**given[1], "level": 1}]
+    assert tried[2:] == drawn[:8]
+
+
+def test_what_a_cell_to_try_leaves_open_is_drawn_within_its_group_and_not_excluded() -> None:
+    parameters = {**ZIPPED, "x": {"min": 0, "max": 1}}
+    keys: dict[str, Any] = {"zip": [["level", "width"]], "exclude": ["x < 0.5"], "try_first": [{"width": 2}, {"x": 1}]}
+    (_, first), (_, second), *_ = all_cells(random_space(parameters, 5, **keys))
+    assert first["width"] == 2
+    assert first["level"] in (5, 6)
+    assert float(first["x"]) >= 0.5
+    assert second["x"] == 1.0
+    assert (second["width"], second["level"]) in [(1, 5), (2, 5), (2, 6)]
+
+
+def test_a_cell_to_try_belongs_to_the_branches_that_it_agrees_with() -> None:
+    found = branches_of(try_first=[{"x": 0.5}, {"x": 0.25, "level": 2}, {"width": 2}])
+    tried = {(spec.fixed()["width"], spec.fixed()["level"]): spec.try_first for spec in found}
+    assert tried[2, 1] == ({"x": 0.5},)
+    assert tried[4, 2] == ({"x": 0.5}, {"x": 0.25})
+
+
+# Sobol
+
+
+def test_sobol_points_fill_the_space_more_evenly_than_random_ones() -> None:
+    """Of 256 points in 16 × 16 boxes, each row and column of boxes has 16, and no other way of drawing does so."""
+    axes = {"x": {"min": 0, "max": 1}, "rate": {"min": 0.2, "max": 1}}
+
+    def counts(method: str) -> tuple[list[int], list[int]]:
+        found = [cell for _, cell in all_cells(space_of(axes, method=method, budget={"cells": 256}))]
+        x, rate = (np.array([float(cell[name]) for cell in found]) for name in axes)
+        return np.bincount((x * 16).astype(int)).tolist(), np.bincount(((rate - 0.2) / 0.8 * 16).astype(int)).tolist()
+
+    assert counts("qmc") == ([16] * 16, [16] * 16)
+    assert counts("random")[0] != [16] * 16
+
+
+def test_sobol_points_are_others_with_another_seed() -> None:
+    spaces = [space_of(AXES, method={"name": "qmc", "seed": seed}, budget={"cells": 20}) for seed in (0, 1)]
+    first, second = ({name for name, _ in all_cells(space)} for space in spaces)
+    assert not first & second
+
+
+def test_sobol_points_beyond_one_chunk_go_on_from_the_first() -> None:
+    few, many = (space_of(AXES, method="qmc", budget={"cells": cells}) for cells in (1000, 40_000))
+    assert all_cells(few) == all_cells(many)[:1000]
 
 
 # Size

@@ -2,11 +2,12 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from sweeps.check import checked_spec
 from sweeps.document import Document, read_document
+from sweeps.errors import SpecError
 from sweeps.spec import seconds_from_text, spec_from_stored
 from tests import specs
 from tests.bowls import bowl_spec
@@ -19,6 +20,18 @@ def test_a_stored_spec_reads_back_equal(values: dict[str, Any]) -> None:
     read = spec_from_stored(spec.to_yaml())
     assert read == spec
     assert read.to_yaml() == spec.to_yaml()
+
+
+@settings(max_examples=40, deadline=None)
+@given(specs.spaces("grid", "random", "qmc"))
+def test_groups_steps_and_branches_read_back_equal(values: dict[str, Any]) -> None:
+    try:
+        spec, _ = checked_spec(Document("a.yaml", {"name": "a", "task": "bowl", **values}))
+    except SpecError:
+        reject()
+    assert spec_from_stored(spec.to_yaml()) == spec
+    again, _ = checked_spec(read_document(spec.to_yaml(), "stored.yaml"))
+    assert again == spec
 
 
 @settings(max_examples=60)
