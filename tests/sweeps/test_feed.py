@@ -3,7 +3,7 @@ from pathlib import Path
 from sweeps.errors import StoreError
 from sweeps.feed import Feed
 from sweeps.order import PackOrder
-from sweeps.outcome import Outcome
+from sweeps.outcome import Outcome, Status
 from sweeps.store import Store
 from sweeps.worker import Report
 from tests.bowls import prepared
@@ -125,3 +125,96 @@ def test_the_best_cell_is_known_once_all_its_seeds_have_ended(store: Store) -> N
         feed.report(finished(order, 1.0))
     assert feed.best_cell == {"x": 2.0}
     assert feed.means.best == (1.0, orders[4].cells[0])
+
+
+def ended(order: PackOrder, lanes: list[int], status: Status = "stopped", step: int = 2) -> list[Outcome]:
+    return [Outcome(order.cells[i], order.seeds[i], status, {"loss": 1.0}, step) for i in lanes]
+
+
+def test_runs_end_while_others_of_their_pack_go_on(store: Store) -> None:
+    feed = prepared(store).feed
+    order = next_order(feed)
+    feed.report(Report(order.id, outcomes=ended(order, [0, 1])))
+    assert (feed.progress.done, feed.progress.running) == (2, 2)
+    assert feed.progress.run_steps == 6 * 8 - 2 * 6
+    assert feed.means.of(order.cells[0]) is not None
+    feed.report(Report(order.id, outcomes=ended(order, [0, 1, 2])))
+    assert feed.progress.statuses == {"stopped": 3}, "a worker that was restarted tells again what it told before"
+
+
+def test_a_pack_that_fails_or_is_lost_concerns_only_runs_that_have_not_ended(store: Store) -> None:
+    feed = prepared(store).feed
+    first, second = next_order(feed), next_order(feed)
+    feed.report(Report(first.id, outcomes=ended(first, [0, 2]), error="it broke"))
+    halves = [next_order(feed), next_order(feed)]
+    assert [half.run_ids for half in halves] == [[first.run_ids[1]], [first.run_ids[3]]]
+    feed.report(Report(second.id, outcomes=ended(second, [1])))
+    feed.lost(second.id, "its worker died")
+    assert feed.progress.statuses == {"stopped": 3, "lost": 1}
+    assert feed.progress.running == 2
+
+
+ASHA = {"type": "asha", "min_steps": 3, "eta": 2}
+LONG = {"x": {"values": [0, 1, 2, 3]}, "steps": 30, "frames": 11}
+
+
+def test_parked_packs_go_on_together_after_those_that_wait(store: Store) -> None:
+    feed = prepared(store, parameters=LONG, early_terminate=ASHA).feed
+    first = next_order(feed)
+    assert first.refill
+    feed.report(Report(first.id, outcomes=ended(first, [0, 1]), parked=True, step=3))
+    assert feed.progress.running == 0
+    second = next_order(feed)
+    assert set(second.run_ids).isdisjoint(first.run_ids)
+    feed.report(Report(second.id, outcomes=ended(second, [2, 3]), parked=True, step=3))
+    assert not feed.over
+    both = next_order(feed)
+    assert both.run_ids == first.run_ids[2:] + second.run_ids[:2]
+    assert both.resume == (first.id, second.id)
+    feed.report(finished(both))
+    assert feed.next() is None
+    assert feed.over
+    assert feed.progress.done == 8
+
+
+def test_a_pack_that_nothing_waits_for_is_not_parked(store: Store) -> None:
+    feed = prepared(store, parameters=LONG, early_terminate=ASHA, resources={"pack": 8}).feed
+    only = next_order(feed)
+    assert feed.next() is None
+    feed.report(Report(only.id, outcomes=ended(only, [0, 1, 2, 3]), parked=True, step=3))
+    assert not next_order(feed).refill
+
+
+def test_a_sweep_that_stops_leaves_parked_packs_to_the_next_launch(store: Store) -> None:
+    feed = prepared(store, parameters=LONG, early_terminate=ASHA).feed
+    first = next_order(feed)
+    feed.stop("interrupted")
+    feed.report(Report(first.id, outcomes=ended(first, [0, 1]), parked=True, step=3))
+    assert feed.next() is None
+    assert feed.over
+
+
+def test_a_budget_of_runs_cuts_the_last_pack_and_lets_the_others_finish(store: Store) -> None:
+    feed = prepared(store, budget={"runs": 5}).feed
+    first, second = next_order(feed), next_order(feed)
+    assert (len(first), len(second)) == (4, 1)
+    assert feed.next() is None
+    assert not feed.stopping, "packs that run are not halted"
+    feed.report(Report(first.id, error="it broke"))
+    feed.report(finished(second))
+    assert not feed.over, "what has begun is finished"
+    halves = [next_order(feed), next_order(feed)]
+    for half in halves:
+        feed.report(finished(half))
+    assert feed.next() is None
+    assert feed.over
+    assert feed.stop_reason == "budget.runs of 5 is used up"
+
+
+def test_a_budget_that_is_just_enough_is_no_reason_to_stop(store: Store) -> None:
+    feed = prepared(store, budget={"runs": 6}).feed
+    for order in (next_order(feed), next_order(feed)):
+        feed.report(finished(order))
+    assert feed.next() is None
+    assert feed.over
+    assert feed.stop_reason is None

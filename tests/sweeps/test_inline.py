@@ -177,6 +177,26 @@ def test_a_budget_of_time_stops_the_sweep_and_a_larger_one_continues_it(store: S
     assert statuses(rest) == {"done": 6}
 
 
+@pytest.mark.usefixtures("in_small_steps")
+@pytest.mark.parametrize("budgets", [[{"runs": 3}, {"runs": 10}], [{"wall": 1e-9}, {"runs": 7, "wall": 1e-9}]])
+def test_a_sweep_whose_budget_is_raised_has_the_tables_of_an_undisturbed_one(
+    store: Store, tmp_path_factory: pytest.TempPathFactory, budgets: list[dict[str, float]]
+) -> None:
+    undisturbed = run(Store(str(tmp_path_factory.mktemp("other"))), parameters=MIXED)
+    for budget in budgets:
+        stopped = run(store, parameters=MIXED, budget=budget)
+        assert stopped.feed.stop_reason is not None
+        assert stopped.feed.stop_reason.startswith("budget.")
+        if "wall" not in budget:
+            assert sum(statuses(stopped).values()) == budget["runs"]
+            assert run(store, parameters=MIXED, budget=budget).feed.progress.statuses == {}
+    rest = run(store, parameters=MIXED)
+    assert rest.feed.stop_reason is None
+    # Runs are packed with others than in the undisturbed sweep, which may round differently.
+    pd.testing.assert_frame_equal(runs_of(rest.files), runs_of(undisturbed.files), rtol=1e-5)
+    pd.testing.assert_frame_equal(curves_of(rest.files), curves_of(undisturbed.files), rtol=1e-5)
+
+
 def test_diverged_runs_are_recorded_and_not_run_again(store: Store) -> None:
     parameters = {"trouble": {"values": [0, 2]}}
     launch = run(store, parameters=parameters)
