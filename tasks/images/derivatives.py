@@ -1,6 +1,9 @@
 """Derivatives of a pack's networks: of each lane's loss, of each sample, and along a direction."""
 
+import importlib
+import warnings
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -66,9 +69,18 @@ def along(
     def outputs(weights: dict[str, Tensor]) -> Tensor:
         return network.forward({**state, **weights}, x).outputs
 
+    _prepare_forward_mode()
     weights = network.trained(state)
     said, change = torch.func.jvp(outputs, (weights,), ({name: direction[name] for name in weights},))[:2]
     return said, change
+
+
+@cache
+def _prepare_forward_mode() -> None:
+    """torch compiles some rules when they are first needed, in a way that it warns of itself."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("torch._decomp.decompositions_for_jvp")
 
 
 def linearized(network: Network, start: Mapping[str, Tensor], weights: Mapping[str, Tensor], x: Tensor) -> Tensor:

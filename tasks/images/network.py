@@ -72,7 +72,7 @@ class Network(ABC):
 
     def first_norm(self, state: Mapping[str, Tensor]) -> Tensor:
         """Frobenius norm of the first layer's weights; (l)."""
-        return torch.linalg.vector_norm(state[next(iter(self.weights))].flatten(1), dim=1)
+        return state[next(iter(self.weights))].flatten(1).square().sum(dim=1).sqrt()
 
     @property
     def size(self) -> int:

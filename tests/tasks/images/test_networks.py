@@ -1,0 +1,359 @@
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasks.images.derivatives import along, descended, gradients, linearized, sample_gradients
+from tasks.images.network import Network
+from tasks.images.networks import Architecture, architecture_conflicts, build
+from tasks.lanes import Lanes
+from tasks.training import Training
+
+SMALL: dict[str, tuple[tuple[int, int, int], dict[str, int]]] = {
+    "fc": ((1, 4, 4), {"depth": 3, "width": 7}),
+    "cnn": ((1, 8, 8), {"width": 3}),
+    "resnet9": ((3, 8, 8), {"width": 2}),
+    "resnet20": ((3, 8, 8), {"depth": 1, "width": 4}),
+    "wide_resnet": ((3, 8, 8), {}),
+    "resnet18": ((1, 4, 4), {}),
+}
+WITHOUT_BATCH_NORM = ("fc", "cnn", "wide_resnet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params(Training, Architecture):
+    pass
+
+
+def lanes_of(kind: str) -> int:
+    """Two of torchvision's, which can't be made small, take long enough."""
+    return 2 if kind == "resnet18" else 3
+
+
+def small(kind: str, count: int | None = None, **more: str) -> tuple[Network, Lanes[Params], dict[str, Tensor]]:
+    """A small network of that kind, lanes with scales of their own, and their state."""
+    size, sizes = SMALL[kind]
+    count = count or lanes_of(kind)
+    scales = [1.0 + lane / 4 for lane in range(count)]
+    params = [Params(network=kind, precision="float64", init_scale=scale, **sizes, **more) for scale in scales]  # type: ignore[arg-type]
+    lanes = Lanes(params, range(count))
+    network = build(lanes.shape, size, outputs=4)
+    return network, lanes, network.init(lanes)
+
+
+def batch(kind: str, *counts: int) -> Tensor:
+    return torch.randn(*counts, *SMALL[kind][0], dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def some_direction(network: Network, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return {
+        name: torch.randn(w.shape, dtype=w.dtype, generator=generator) for name, w in network.trained(state).items()
+    }
+
+
+def loss(outputs: Tensor) -> Tensor:
+    """Cross entropy; the labels of a batch are 0, 1, 2, 3, 0, …"""
+    y = (torch.arange(outputs.shape[1]) % 4).expand(outputs.shape[:2])
+    return functional.cross_entropy(outputs.mT, y, reduction="none").mean(dim=1)
+
+
+def trained(network: Network, state: dict[str, Tensor], x: Tensor, rate: Tensor, steps: int = 2) -> dict[str, Tensor]:
+    for _ in range(steps):
+        grads, seen = gradients(network, state, x, loss)
+        state = {**state, **descended(network.trained(state), grads, rate), **seen.buffers}
+    return state
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_a_network_learns_the_same_alone_and_in_a_pack(kind: str) -> None:
+    network, lanes, state = small(kind)
+    x, rate = batch(kind, lanes_of(kind), 6), torch.tensor([0.01, 0.02, 0.05], dtype=torch.float64)[: len(lanes)]
+    together = trained(network, state, x, rate)
+    for lane in range(len(lanes)):
+        own = network.init(lanes.select([lane]))
+        for name, tensor in own.items():
+            assert torch.equal(tensor[0], state[name][lane])
+        alone = trained(network, own, x[lane : lane + 1], rate[lane : lane + 1])
+        for name, tensor in alone.items():
+            torch.testing.assert_close(tensor[0], together[name][lane], rtol=1e-8, atol=1e-10)
+            assert network.buffers or not torch.equal(tensor[0], state[name][lane])
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_lanes_may_share_images(kind: str) -> None:
+    network, _, state = small(kind)
+    x = batch(kind, 6)
+    shared = network.forward(state, x, watch=True)
+    each = network.forward(state, x.expand(lanes_of(kind), *x.shape), watch=True)
+    torch.testing.assert_close(shared.outputs, each.outputs)
+    assert shared.outputs.shape == (lanes_of(kind), 6, 4)
+    assert shared.hidden.keys() == each.hidden.keys()
+    for name, hidden in shared.hidden.items():
+        assert hidden.shape[:2] == (lanes_of(kind), 6)
+        torch.testing.assert_close(hidden, each.hidden[name])
+
+
+@pytest.mark.parametrize("kind", ["cnn", "resnet20", "wide_resnet"])
+def test_cutting_lanes_into_parts_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, _, state = small(kind)
+    x = batch(kind, 3, 5)
+    whole = network.forward(state, x, training=True, watch=True)
+    monkeypatch.setattr("tasks.images.layered._SHARED_NUMBERS", 1)
+    parts = network.forward(state, x, training=True, watch=True)
+    torch.testing.assert_close(parts.outputs, whole.outputs)
+    for name in whole.hidden:
+        torch.testing.assert_close(parts.hidden[name], whole.hidden[name])
+    assert parts.buffers.keys() == whole.buffers.keys()
+    for name in whole.buffers:
+        torch.testing.assert_close(parts.buffers[name], whole.buffers[name])
+
+
+def test_papers_count_the_same_weights() -> None:
+    def size(kind: str, inputs: tuple[int, int, int], outputs: int = 10) -> int:
+        return build(Params(network=kind), inputs, outputs).size
+
+    assert size("fc", (1, 28, 28), 1) == 784 * 512 + 512 + 512 * 512 + 512 + 512 + 1
+    assert size("cnn", (1, 28, 28)) == 320 + 18_496 + (64 * 12 * 12 + 1) * 64 + 650
+    assert size("resnet9", (3, 32, 32)) == 6_575_370
+    assert size("resnet20", (3, 32, 32)) == 269_722
+    assert size("resnet18", (3, 32, 32)) == 11_173_962
+    assert size("resnet50", (3, 32, 32)) == 23_520_842
+
+
+class BasicBlock(nn.Module):
+    """Of ResNet-20 as in the paper, with shortcuts that subsample and pad."""
+
+    def __init__(self, inputs: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, channels, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(channels)
+        self.stride, self.more = stride, channels - inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.norm2(self.conv2(self.norm1(self.conv1(x)).relu()))
+        x = functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.more // 2, self.more // 2))
+        return (h + x).relu()
+
+
+def reference_fc() -> nn.Module:
+    hidden = [part for inputs in (16, 7, 7) for part in (nn.Linear(inputs, 7), nn.ReLU())]
+    return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(7, 4))
+
+
+def reference_cnn() -> nn.Module:
+    convolutions = nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Conv2d(3, 6, 3), nn.ReLU(), nn.MaxPool2d(2)
+    return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(6 * 4, 6), nn.ReLU(), nn.Linear(6, 4))
+
+
+def reference_resnet20() -> nn.Module:
+    stem = nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU()
+    blocks = BasicBlock(4, 4, 1), BasicBlock(4, 8, 2), BasicBlock(8, 16, 2)
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4))
+
+
+@pytest.mark.parametrize(
+    ("kind", "reference"), [("fc", reference_fc), ("cnn", reference_cnn), ("resnet20", reference_resnet20)]
+)
+def test_outputs_gradients_and_buffers_are_those_of_torch_modules(
+    kind: str, reference: Callable[[], nn.Module]
+) -> None:
+    network, _, state = small(kind)
+    x = batch(kind, 3, 6)
+    grads, seen = gradients(network, state, x, loss)
+    for lane in range(3):
+        module = reference().double()
+        named = list(module.named_parameters())
+        assert [tuple(p.shape) for _, p in named] == [weight.size for weight in network.weights.values()]
+        with torch.no_grad():
+            for (_, parameter), name in zip(named, network.weights, strict=True):
+                parameter.copy_(state[name][lane])
+        outputs = module(x[lane])
+        torch.testing.assert_close(outputs, seen.outputs[lane])
+        loss(outputs[None]).sum().backward()
+        for (_, parameter), name in zip(named, network.weights, strict=True):
+            torch.testing.assert_close(parameter.grad, grads[name][lane])
+        statistics = [buffer for name, buffer in module.named_buffers() if "running" in name]
+        for buffer, name in zip(statistics, network.buffers, strict=True):
+            torch.testing.assert_close(buffer, seen.buffers[name][lane])
+        after = {**state, **seen.buffers}
+        torch.testing.assert_close(module.eval()(x[lane]), network.forward(after, x).outputs[lane])
+
+
+def test_resnet9_is_that_of_a_plain_reading() -> None:
+    network, _, state = small("resnet9", 1)
+    x = batch("resnet9", 1, 6)
+
+    def block(h: Tensor, name: str, pool: bool = False) -> Tensor:
+        s = {key.removeprefix(f"{name}."): tensor[0] for key, tensor in state.items() if key.startswith(f"{name}.")}
+        h = functional.conv2d(h, s["conv.weight"], s["conv.bias"], padding=1)
+        mean, variance = h.mean(dim=(0, 2, 3), keepdim=True), h.var(dim=(0, 2, 3), keepdim=True, correction=0)
+        h = (h - mean) / (variance + 1e-5).sqrt()
+        h = (h * s["norm.weight"][:, None, None] + s["norm.bias"][:, None, None]).relu()
+        return functional.max_pool2d(h, 2) if pool else h
+
+    h = block(block(x[0], "conv1"), "conv2", pool=True)
+    h = h + block(block(h, "res1.1.1"), "res1.1.2")
+    h = block(block(h, "conv3", pool=True), "conv4", pool=True)
+    h = h + block(block(h, "res2.1.1"), "res2.1.2")
+    expected = h.amax(dim=(2, 3)) @ state["output.weight"][0].T + state["output.bias"][0]
+    torch.testing.assert_close(network.forward(state, x, training=True).outputs[0], expected)
+
+
+def test_torchvisions_resnet_is_that_of_torchvision() -> None:
+    from tasks.vision import vision
+
+    network, _, state = small("resnet18", 1)
+    module = vision("models.resnet").resnet18(num_classes=4)
+    module.conv1 = nn.Conv2d(1, 64, 3, padding=1, bias=False)
+    module.maxpool = nn.Identity()
+    module.double()
+    missing, unexpected = module.load_state_dict({name: tensor[0] for name, tensor in state.items()}, strict=False)
+    assert not unexpected
+    assert all(name.endswith("num_batches_tracked") for name in missing)
+    x = batch("resnet18", 1, 4)
+    torch.testing.assert_close(module(x[0]), network.forward(state, x, training=True).outputs[0])
+
+
+@pytest.mark.parametrize("kind", ["resnet9", "resnet20", "resnet18"])
+def test_running_statistics_move_in_training_alone_and_decide_evaluation(kind: str) -> None:
+    network, _, state = small(kind)
+    before = {name: tensor.clone() for name, tensor in state.items()}
+    x = batch(kind, lanes_of(kind), 6)
+    seen = network.forward(state, x, training=True)
+    assert seen.buffers.keys() == network.buffers.keys()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in state.items())
+    assert all(not torch.equal(seen.buffers[name], state[name]) for name in network.buffers)
+    assert not network.forward(state, x).buffers
+    after = {**state, **seen.buffers}
+    one = network.forward(after, x[:, :1]).outputs
+    torch.testing.assert_close(network.forward(after, x).outputs[:, :1], one)
+
+
+def test_initial_weights_have_the_declared_variance() -> None:
+    for init, deviation in (("he", 2 / 784), ("lecun", 1 / 784), ("torch", 1 / (3 * 784))):
+        lanes = Lanes([Params(init=init, init_scale=scale) for scale in (1.0, 0.5)], [0, 1])
+        state = build(lanes.shape, (1, 28, 28), 10).init(lanes)
+        for lane, scale in enumerate((1.0, 0.5)):
+            w = state["layer1.weight"][lane]
+            assert float(w.var()) == pytest.approx(scale**2 * deviation, rel=0.02)
+            assert abs(float(w.mean())) < 5 * (deviation / w.numel()) ** 0.5
+    assert float(w.abs().max()) <= 0.5 / 28
+    assert float(state["layer1.bias"].abs().max()) > 0
+
+
+def test_ntk_weights_start_with_variance_one_and_the_same_function() -> None:
+    for kind in ("fc", "cnn", "wide_resnet"):
+        standard, _, state = small(kind)
+        ntk, _, ntk_state = small(kind, parametrization="ntk")
+        x = batch(kind, 3, 5)
+        torch.testing.assert_close(standard.forward(state, x).outputs, ntk.forward(ntk_state, x).outputs)
+    lanes = Lanes([Params(network="wide_resnet", width=2, parametrization="ntk")], [0])
+    network = build(lanes.shape, (3, 32, 32), 10)
+    for name, w in network.init(lanes).items():
+        if name.endswith("weight"):
+            assert float(w.var()) == pytest.approx(1, abs=6 / w.numel() ** 0.5)
+
+
+def test_ntk_outputs_have_the_variance_of_theory_at_the_start() -> None:
+    """With gain √2 in hidden layers, E f² = ‖x‖²/d of inputs, whatever the width."""
+    lanes = Lanes([Params(depth=3, width=64, parametrization="ntk")] * 300, range(300))
+    network = build(lanes.shape, (1, 4, 4), 1)
+    x = torch.randn(1, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    f = network.forward(network.init(lanes), x).outputs
+    assert float(f.square().mean()) == pytest.approx(float(x.square().mean()), rel=0.25)
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_the_gradients_of_samples_add_up(kind: str) -> None:
+    network, _, state = small(kind)
+    x = batch(kind, lanes_of(kind), 3)
+    each = sample_gradients(network, state, x, lambda outputs: outputs.square().sum())
+    whole, _ = gradients(network, state, x, lambda outputs: outputs.square().sum(dim=(1, 2)), training=False)
+    for name, grads in each.items():
+        assert grads.shape == (lanes_of(kind), 3, *network.weights[name].size)
+        torch.testing.assert_close(grads.sum(dim=1), whole[name], rtol=1e-6, atol=1e-8)
+
+
+def test_lanes_may_share_the_images_that_sample_gradients_are_of() -> None:
+    network, _, state = small("fc")
+    x = batch("fc", 5)
+    shared = sample_gradients(network, state, x, lambda outputs: outputs[1])
+    each = sample_gradients(network, state, x.expand(3, *x.shape), lambda outputs: outputs[1])
+    for name in each:
+        torch.testing.assert_close(shared[name], each[name])
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_the_derivative_along_a_direction_is_the_product_with_gradients(kind: str) -> None:
+    network, _, state = small(kind)
+    x = batch(kind, lanes_of(kind), 3)
+    direction = some_direction(network, state)
+    outputs, change = along(network, state, direction, x)
+    torch.testing.assert_close(outputs, network.forward(state, x).outputs)
+    each = sample_gradients(network, state, x, lambda outputs: outputs[2])
+    product = sum((grads * direction[name][:, None]).flatten(2).sum(dim=2) for name, grads in each.items())
+    torch.testing.assert_close(change[:, :, 2], product)
+
+
+@pytest.mark.parametrize("kind", WITHOUT_BATCH_NORM)
+def test_the_linearized_network_is_a_tangent(kind: str) -> None:
+    network, _, start = small(kind)
+    x = batch(kind, 3, 4)
+    direction = some_direction(network, start)
+
+    def gap(length: float) -> float:
+        weights = {name: start[name] + length * step for name, step in direction.items()}
+        true = network.forward({**start, **weights}, x).outputs
+        return float((linearized(network, start, weights, x) - true).detach().abs().max())
+
+    assert gap(0) < 1e-12
+    assert gap(1e-6) < 0.02 * gap(1e-5)  # the rest is quadratic
+
+
+def test_the_gradient_of_the_linearized_network_is_the_tangents() -> None:
+    network, _, start = small("cnn")
+    x = batch("cnn", 3, 4)
+    weights = {name: (w * 1.1).requires_grad_() for name, w in network.trained(start).items()}
+    found = torch.autograd.grad(linearized(network, start, weights, x)[:, :, 0].sum(), list(weights.values()))
+    expected, _ = gradients(network, start, x, lambda outputs: outputs[:, :, 0].sum(dim=1), training=False)
+    for name, grads in zip(weights, found, strict=True):
+        torch.testing.assert_close(grads, expected[name])
+
+
+def test_hidden_activations_are_watched() -> None:
+    network, _, state = small("fc")
+    x = batch("fc", 3, 50)
+    seen = network.forward(state, x, watch=True)
+    assert list(seen.hidden) == ["hidden1", "hidden2", "hidden3"]
+    first = torch.einsum("lbd,lmd->lbm", x.flatten(2), state["layer1.weight"])
+    torch.testing.assert_close(seen.active_shares()["hidden1"], (first > 0).double().mean(dim=(1, 2)))
+    assert not network.forward(state, x).hidden
+    resnet = build(Params(network="resnet20"), (3, 32, 32), 10)
+    start = resnet.init(Lanes([Params()], [0]))
+    last = resnet.forward(start, torch.zeros(1, 3, 32, 32), watch=True).hidden["stage3.3"]
+    assert last[0, 0].numel() == 4096  # neurons of the penultimate layer, as the paper counts them
+
+
+def test_the_first_layers_norm_is_measured() -> None:
+    network, _, state = small("wide_resnet")
+    torch.testing.assert_close(network.first_norm(state), state["stem.weight"].square().sum(dim=(1, 2, 3, 4)).sqrt())
+
+
+def test_weights_decay_at_each_lanes_own_rate() -> None:
+    w = {"w": torch.ones(2, 3)}
+    grads = {"w": torch.tensor([[1.0, 2, 3], [1, 2, 3]])}
+    rate, decay = torch.tensor([0.1, 0.5]), torch.tensor([0.0, 0.2])
+    moved = descended(w, grads, rate, decay)["w"]
+    torch.testing.assert_close(moved, torch.tensor([[0.9, 0.8, 0.7], [0.4, -0.1, -0.6]]))
+    assert torch.equal(w["w"], torch.ones(2, 3))
+
+
+def test_what_does_not_go_together_is_said() -> None:
+    assert list(architecture_conflicts(Params())) == []
+    assert len(list(architecture_conflicts(Params(network="resnet18", width=3, parametrization="ntk")))) == 2
