@@ -29,11 +29,9 @@ class Dimensions:
                 self.distributions[name] = CategoricalDistribution(range(len(space.candidates(group[0]))))
             else:
                 self.distributions[name] = distribution(space.axes[name], space.task.parameters[name].type is int)
-
-    @property
-    def digest(self) -> str:
+        described = json.dumps({name: repr(d) for name, d in self.distributions.items()})
+        self.digest = f"{zlib.crc32(described.encode()):08x}"
         """The same while the axes stay as they are."""
-        return f"{zlib.crc32(json.dumps({n: repr(d) for n, d in self.distributions.items()}).encode()):08x}"
 
     def suggested(self, trial: Trial) -> dict[str, Value]:
         """A full cell: axes are suggested in an order in which what a condition reads comes before it."""

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import CategoricalDistribution
 from optuna.samplers import BaseGASampler, BaseSampler
-from optuna.study import Study
 from optuna.trial import FrozenTrial, create_trial
 
 from sweeps.spec import Method, Spec
+from sweeps.tpe import BatchTPESampler
 
 # How many ended trials a sampler is shown. The cost of gp grows with their cube.
 _SHOWN = {"tpe": 300, "gp": 120, "cmaes": 300}
@@ -31,26 +31,13 @@ _OPTIMIZER_PARTS = {
 }
 
 
-class _Tpe(optuna.samplers.TPESampler):
-    """Which axes go together is found out once for a batch: what has ended does not change meanwhile."""
-
-    _inferred: dict[str, BaseDistribution] | None = None
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        if self._inferred is None:
-            self._inferred = super().infer_relative_search_space(study, trial)
-        return self._inferred
-
-
 def sampler_of(method: Method, seed: int, earlier: Sequence[FrozenTrial] = ()) -> BaseSampler:
     """The sampler of the method; `earlier` are trials of other sweeps that CMA-ES starts from."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         match method.name:
             case "tpe":
-                return _Tpe(
-                    seed=seed, n_startup_trials=method.startup, multivariate=True, group=True, constant_liar=True
-                )
+                return BatchTPESampler(seed, method.startup)
             case "gp":
                 return optuna.samplers.GPSampler(
                     seed=seed, n_startup_trials=method.startup, warn_independent_sampling=False

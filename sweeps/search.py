@@ -9,7 +9,6 @@ A cell that is proposed again is to have as many seeds more; the new trial is to
 """
 
 import zlib
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -68,9 +67,10 @@ class Search:
             study_name=spec.name, storage=self._history, directions=[objective.goal for objective in spec.metric]
         )
         self._id = self._history.get_study_id_from_name(spec.name)
-        self._times: Counter[str] = Counter()
-        """How often each cell was proposed."""
+        self._numbers: dict[str, list[int]] = {}
+        """The trials of each cell that was proposed."""
         self._pending: dict[int, Proposal] = {}
+        """Proposals that were not told, by number."""
         self._results: dict[int, tuple[Mean, int]] = {}
         """Told, but not taken in yet: by number of the trial, the mean and the seeds it is over."""
         self._taken: list[tuple[int, int]] = []
@@ -139,14 +139,14 @@ class Search:
     def _from_chance(self) -> Proposal | None:
         """A cell drawn at random that was never proposed; None when there is none."""
         for values in self._chance:
-            if not self._times[self._cell_id(values)]:
+            if not self._times(self._cell_id(values)):
                 trial = self._begun(values)
                 return self._proposed(self._dimensions.suggested(trial), trial.number)
         return None
 
     def _from_known(self) -> Proposal | None:
         """The cell with the fewest seeds that may have more; None when there is none, and the search is over."""
-        for proposal in sorted(self.proposals, key=lambda p: self._times[p.cell]):
+        for proposal in sorted(self.proposals, key=lambda p: self._times(p.cell)):
             if self._may_propose(proposal.values):
                 trial = self._begun(proposal.values)
                 return self._proposed(self._dimensions.suggested(trial), trial.number)
@@ -156,14 +156,18 @@ class Search:
         self.study.enqueue_trial(self._dimensions.parameters({n: v for n, v in values.items() if n in self.space.axes}))
         return self.study.ask()
 
+    def _times(self, cell: str) -> int:
+        """How often the cell was proposed."""
+        return len(self._numbers.get(cell, ()))
+
     def _may_propose(self, values: Mapping[str, Value]) -> bool:
-        seeds = (1 + self._times[self._cell_id(values)]) * self._seeds
+        seeds = (1 + self._times(self._cell_id(values))) * self._seeds
         return seeds <= self._most_seeds and not self.space.excludes(values)
 
     def _proposed(self, values: dict[str, Value], number: int) -> Proposal:
         cell = self._cell_id(values)
-        self._times[cell] += 1
-        proposal = Proposal(cell, values, number, self._times[cell] * self._seeds)
+        self._numbers.setdefault(cell, []).append(number)
+        proposal = Proposal(cell, values, number, self._times(cell) * self._seeds)
         self.proposals.append(proposal)
         self._pending[number] = proposal
         return proposal
@@ -175,10 +179,11 @@ class Search:
 
         It answers the proposals that asked for no more seeds than these.
         """
-        answered = [p for p in self._pending.values() if p.cell == cell and (seeds is None or p.seeds <= seeds)]
-        for proposal in answered:
-            del self._pending[proposal.number]
-            self._results[proposal.number] = (mean, seeds or proposal.seeds)
+        for number in self._numbers[cell]:
+            proposal = self._pending.get(number)
+            if proposal and (seeds is None or proposal.seeds <= seeds):
+                del self._pending[number]
+                self._results[number] = (mean, seeds or proposal.seeds)
 
     def _take_in(self) -> None:
         for number in sorted(self._results):
@@ -187,12 +192,14 @@ class Search:
             self._taken.append((number, seeds))
 
     def _tell(self, number: int, mean: Mean) -> None:
+        # By way of the storage: `study.tell` copies the whole trial.
+        trial_id = self._trial_id(number)
         if mean.comparable:
-            self.study.tell(number, list(mean.values))
+            self._history.set_trial_state_values(trial_id, TrialState.COMPLETE, list(mean.values))
             return
         if mean.stopped_at is not None and len(mean.values) == 1:
-            self._history.set_trial_intermediate_value(self._trial_id(number), mean.stopped_at, mean.values[0])
-        self.study.tell(number, state=TrialState.PRUNED)
+            self._history.set_trial_intermediate_value(trial_id, mean.stopped_at, mean.values[0])
+        self._history.set_trial_state_values(trial_id, TrialState.PRUNED)
 
     def trial(self, number: int) -> FrozenTrial:
         """What the study has of a proposal."""
@@ -260,7 +267,7 @@ class Search:
             self._tell(number, mean)
 
     def _take_up(self, kept: KeptTrial, same_axes: bool) -> None:
-        if kept.number is None and self._times[self._cell_id(kept.values)]:
+        if kept.number is None and self._times(self._cell_id(kept.values)):
             return  # the first layout had a cell once
         while kept.number is not None and self._history.count < kept.number:
             self.study.add_trial(create_trial(state=TrialState.FAIL))

@@ -16,7 +16,7 @@ from tasks.task import Task
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("tasks", "sweeps", "cluster", "analysis")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-SEARCH = ("sweeps.search", "sweeps.sampler", "sweeps.history", "sweeps.dimensions")
+SEARCH = ("sweeps.search", "sweeps.sampler", "sweeps.history", "sweeps.dimensions", "sweeps.tpe")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
