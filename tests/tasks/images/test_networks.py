@@ -307,13 +307,15 @@ def test_the_linearized_network_is_a_tangent(kind: str) -> None:
     x = batch(kind, 3, 4)
     direction = some_direction(network, start)
 
-    def gap(length: float) -> float:
+    def outputs(length: float) -> tuple[Tensor, Tensor]:
         weights = {name: start[name] + length * step for name, step in direction.items()}
-        true = network.forward({**start, **weights}, x).outputs
-        return float((linearized(network, start, weights, x) - true).detach().abs().max())
+        return network.forward({**start, **weights}, x).outputs, linearized(network, start, weights, x)
 
-    assert gap(0) < 1e-12
-    assert gap(1e-6) < 0.02 * gap(1e-5)  # the rest is quadratic
+    tiny = 1e-8  # on this way no neuron starts or stops to fire
+    true, linear = ((up - down) / (2 * tiny) for up, down in zip(outputs(tiny), outputs(-tiny), strict=True))
+    torch.testing.assert_close(linear, true, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(outputs(0)[1], outputs(0)[0])
+    torch.testing.assert_close(outputs(2.0)[1] - outputs(0)[1], 2 * (outputs(1.0)[1] - outputs(0)[1]))
 
 
 def test_the_gradient_of_the_linearized_network_is_the_tangents() -> None:
