@@ -4,14 +4,14 @@ import json
 import sys
 from pathlib import Path
 
-from tests.benchmarks import packing, scale, spine
+from tests.benchmarks import packing, scale, search, spine
 from tests.benchmarks.figure import Figure
 
 
 def main() -> int:
     wanted = set(sys.argv[1:])
     figures: list[Figure] = []
-    for measure in (*spine.MEASURES, *scale.MEASURES, *packing.MEASURES):
+    for measure in (*spine.MEASURES, *scale.MEASURES, *packing.MEASURES, *search.MEASURES):
         if wanted and measure.__name__ not in wanted:
             continue
         print(f"… {measure.__name__.replace('_', ' ')}", file=sys.stderr, flush=True)
