@@ -4,14 +4,15 @@ import json
 import sys
 from pathlib import Path
 
-from tests.benchmarks import packing, scale, search, spine
+from tests.benchmarks import packing, scale, search, spine, stopping
 from tests.benchmarks.figure import Figure
 
 
 def main() -> int:
     wanted = set(sys.argv[1:])
     figures: list[Figure] = []
-    for measure in (*spine.MEASURES, *scale.MEASURES, *packing.MEASURES, *search.MEASURES):
+    modules = (spine, scale, packing, search, stopping)
+    for measure in (measure for module in modules for measure in module.MEASURES):
         if wanted and measure.__name__ not in wanted:
             continue
         print(f"… {measure.__name__.replace('_', ' ')}", file=sys.stderr, flush=True)

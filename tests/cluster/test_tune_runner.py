@@ -14,12 +14,21 @@ import ray
 import torch
 
 import analysis
-from cluster.tune_runner import connected, device_from_ray, run_on_ray, worker_memory_bytes, worker_slots
+from cluster.tune_runner import (
+    _FarReferee,
+    _referee_actor,
+    connected,
+    device_from_ray,
+    run_on_ray,
+    worker_memory_bytes,
+    worker_slots,
+)
 from sweeps.check import checked_spec
 from sweeps.document import Document
 from sweeps.errors import MislabelError
 from sweeps.inline import run_inline
 from sweeps.launch import Launch, Machine, prepare
+from sweeps.referee import Entry
 from sweeps.spec import Resources
 from sweeps.store import Store
 
@@ -125,6 +134,43 @@ def test_a_search_on_ray_asks_and_tells_until_its_budget_of_cells_is_used(local_
     launch = _on_ray(values, Store(str(tmp_path)))
     assert launch.feed.progress.statuses == {"done": 24}
     assert analysis.load(str(tmp_path), "search").runs["cell_id"].nunique() == 12
+
+
+HALVED: dict[str, Any] = {
+    **LINEAR,
+    "name": "halved",
+    "parameters": {**LINEAR["parameters"], "steps": 8000, "frames": 20, "sigma": {"min": 0.1, "max": 2.0, "points": 9}},
+    "early_terminate": {"type": "asha", "min_steps": 500, "eta": 3},
+    "resources": {"pack": 12},
+}
+
+
+def _assert_halved(launch: Launch, store: Store) -> None:
+    sweep = analysis.load(store.address, "halved")
+    runs = sweep.runs
+    assert len(runs) == runs["run_id"].nunique() == 36
+    assert launch.feed.progress.statuses == runs["status"].value_counts().to_dict()
+    assert {"done", "stopped"} == set(runs["status"])
+    assert launch.feed.progress.steps_done == runs["step"].sum() < 36 * 8000 / 2
+    last = sweep.curves.groupby("run_id")["step"].max()
+    assert (last.reindex(runs["run_id"]).to_numpy() == runs["step"]).all()
+
+
+def test_runs_are_stopped_early_on_ray(local_ray: None, tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    _assert_halved(_on_ray(HALVED, store), store)
+
+
+def test_two_sweeps_on_one_ray_have_referees_of_their_own(local_ray: None, tmp_path: Path) -> None:
+    launches = [_launched(HALVED, Store(str(tmp_path / name))) for name in ("one", "two")]
+    with _referee_actor(launches[0].feed) as first, _referee_actor(launches[1].feed) as second:
+        assert first is not None
+        assert second is not None
+        near, far = _FarReferee(first), _FarReferee(second)
+        runs = [Entry(f"c{i}", 0) for i in range(3)]
+        assert near.judge(500, runs, [1.0, 2.0, 3.0]) == [False, True, True]
+        assert far.judge(500, runs[2:], [3.0]) == [False]
+    assert near.judge(500, runs, [1.0, 2.0, 3.0]) == [False] * 3, "a referee that is gone stops nobody"
 
 
 def test_a_sweep_that_is_stopped_on_ray_leaves_checkpoints_and_goes_on(local_ray: None, tmp_path: Path) -> None:

@@ -228,7 +228,8 @@ def test_seeds_of_a_stopped_cell_stop_at_their_next_frame_wherever_they_are(want
 def test_in_one_pack_the_best_at_every_step_is_never_stopped_by_asha(per: Any, game: Game, goal: int) -> None:
     wanted = EarlyTerminate(type="asha", min_steps=2, eta=3, per=per)
     best = min(game.curves)
-    curves = {r: [goal * -9.0] * 10 if r.cell == best.cell else curve for r, curve in game.curves.items()}
+    lead: list[Value] = [goal * -9.0] * 10
+    curves = {r: lead if r.cell == best.cell else curve for r, curve in game.curves.items()}
     played = Game(curves, game.packs, game.turns).play(wanted, "minimize" if goal == 1 else "maximize")
     if per == "cell":
         assert best.cell not in {r.cell for r in played.stopped}

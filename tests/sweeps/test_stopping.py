@@ -31,9 +31,9 @@ def test_rules_that_read_whole_curves_are_told_every_frame_but_the_last(kind: di
 @given(costs)
 def test_a_ranking_is_a_sorted_list_of_the_last_costs(puts: list[tuple[int, int]]) -> None:
     ranking, last = Ranking(), {}
-    for name, cost in puts:
-        ranking.put(str(name), float(cost))
-        last[str(name)] = float(cost)
+    for number, cost in puts:
+        ranking.put(str(number), float(cost))
+        last[str(number)] = float(cost)
     order = sorted(last, key=lambda name: (last[name], name))
     assert [ranking.place(name) for name in order] == list(range(len(last)))
     for name in order if len(order) > 1 else []:

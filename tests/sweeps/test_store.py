@@ -188,6 +188,22 @@ def test_the_same_pack_run_again_after_a_merge_counts_once(files: SweepFiles) ->
     assert len(pd.read_parquet(f"{files.address}/runs")) == 3
 
 
+@pytest.mark.parametrize(
+    ("statuses", "counts"),
+    [(("stopped", "done"), "done"), (("diverged", "stopped"), "diverged"), (("lost", "stopped"), "stopped"),
+     (("stopped", "failed"), "stopped")],
+)  # fmt: skip
+@pytest.mark.parametrize("attempts", [(1, 2), (2, 1)])
+def test_a_run_that_was_trained_to_its_end_counts_before_one_that_was_stopped(
+    files: SweepFiles, statuses: tuple[str, str], counts: str, attempts: tuple[int, int]
+) -> None:
+    for part, status, attempt in zip("pq", statuses, attempts, strict=True):
+        files.write_results(part, tables(["a-0"], part, status, attempt=attempt))
+    assert rows(files) == [("a-0", counts)]
+    files.compact()
+    assert rows(files) == [("a-0", counts)]
+
+
 def test_a_result_counts_before_a_failure_whatever_the_attempt(files: SweepFiles) -> None:
     files.write_results("p", tables(["a-0"], "p", "failed", attempt=3))
     files.write_results("q", tables(["a-0", "a-1"], "q", attempt=1))
@@ -220,7 +236,7 @@ def written_in_parts(files: SweepFiles, seed: int = 0) -> pd.DataFrame:
     choose = random.Random(seed)
     for i in range(12):
         runs = [f"c{choose.randrange(30)}-{j}" for j in range(3)]
-        status = choose.choice(["done", "done", "diverged", "failed", "lost"])
+        status = choose.choice(["done", "done", "stopped", "diverged", "failed", "lost"])
         files.write_results(f"p{i}", tables(runs, f"p{i}", status, attempt=i, loss=float(i)))
     return contents(files)["runs"]
 

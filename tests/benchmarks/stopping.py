@@ -1,0 +1,73 @@
+"""What early stopping saves and what it costs: ASHA against the full sweep, on a grid of noise and learning rates."""
+
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from tests.benchmarks.figure import Figure
+
+STEPS = 36_000
+SEEDS = 5
+REPETITIONS = 3
+NOISE: dict[str, Any] = {
+    "task": "misclassification.hypercube",
+    "metric": {"name": "test_error", "goal": "minimize"},
+    "parameters": {
+        "dim": 20, "width": 80, "samples": 80, "test_samples": 500, "steps": STEPS, "frames": 25,
+        "noise_rate": {"min": 0.0, "max": 0.7, "points": 8},
+        "learning_rate": {"min": 0.005, "max": 0.16, "scale": "log", "points": 6},
+    },
+    "resources": {"pack": 60},
+    "track": {"per": "none"},
+}  # fmt: skip
+ASHA = {"type": "asha", "min_steps": STEPS // 12, "eta": 3}
+
+
+def stopping_early() -> Iterator[Figure]:
+    """ASHA's best cell, by the full sweep's own means, and the run-steps that it took; from other seeds each time.
+
+    As good as the best means: its mean over the seeds of the full sweep is within the 95 % interval of the mean of
+    the full sweep's best cell, over the same seeds.
+    """
+    import analysis
+
+    torch.set_num_threads(1)
+    for first in range(0, REPETITIONS * SEEDS, SEEDS):
+        seeds = {"count": SEEDS, "first": first}
+        with tempfile.TemporaryDirectory() as full, tempfile.TemporaryDirectory() as early:
+            all_steps = _run({**NOISE, "name": "full", "seeds": seeds}, full)
+            some_steps = _run({**NOISE, "name": "early", "seeds": seeds, "early_terminate": ASHA}, early)
+            cells = analysis.load(full, "full").cells("test_error").set_index("cell_id")
+            runs = analysis.load(early, "early").runs
+        whole = runs[runs["status"] == "done"].groupby("cell_id")["test_error"].agg(["mean", "count"])
+        chosen = str(whole[whole["count"] == SEEDS]["mean"].idxmin())
+        best = str(cells["mean"].idxmin())
+        half_width = cells["high"][best] - cells["mean"][best]
+        excess = (cells["mean"][chosen] - cells["mean"][best]) / half_width
+        at = f"seeds {first} to {first + SEEDS - 1}"
+        yield Figure(f"ASHA, {at}: run-steps of those of the full sweep", some_steps / all_steps, "", 1 / 3)
+        yield Figure(f"ASHA, {at}: chosen cell above the best, in half intervals", excess, "", 1.0)
+        yield Figure(f"ASHA, {at}: the best cell's mean test error", cells["mean"][best], "")
+
+
+def _run(values: dict[str, Any], folder: str) -> int:
+    """Run the sweep in this process; returns the steps of all its runs, from what the store says."""
+    from sweeps.check import checked_spec
+    from sweeps.document import Document
+    from sweeps.inline import run_inline
+    from sweeps.launch import Machine, prepare
+    from sweeps.store import Store
+
+    spec, task = checked_spec(Document("bench", values))
+    launch = prepare(spec, task, Store(folder), print)
+    launch.equip(Machine(1, 1 << 30, torch.device("cpu")))
+    run_inline(launch.feed, launch.files, torch.device("cpu"), lambda: None)
+    launch.finish()
+    steps: int = launch.files.read("runs", ["step"])["step"].to_numpy().sum()
+    assert launch.feed.progress.steps_done == steps, "steps that were trained are those that the store says"
+    return int(steps)
+
+
+MEASURES = (stopping_early,)
