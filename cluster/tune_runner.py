@@ -4,12 +4,14 @@ Nothing of Tune's own record is kept. Workers write results and checkpoints to t
 actor takes up its pack from there, so Tune's snapshots, loggers and restore are switched off.
 """
 
+import json
 import logging
 import os
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -27,8 +29,11 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 import ray
 import torch
 from ray import tune
+from ray.experimental import internal_kv
+from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
+from cluster.share import Share
 from sweeps.errors import MislabelError, StoreError
 from sweeps.feed import Feed
 from sweeps.inline import reason
@@ -43,6 +48,11 @@ STRETCH_SECONDS = 1.0
 RESTARTS = 5
 # How long a worker waits for the referee before it goes on without.
 _REFEREE_SECONDS = 30.0
+# How many packs Tune may have at once; how many it has is decided by the searcher, as machines come and go.
+_MOST_PACKS = 10_000
+_LOOK_SECONDS = 5.0
+# How long more packs may run than the sweep's share before some make room, and actors idle before they are given back.
+_PATIENCE_SECONDS = 2.0
 
 
 @contextmanager
@@ -57,7 +67,8 @@ def connected(address: str | None) -> Iterator[None]:
             configure_logging=True,
         )
     except (ConnectionError, ValueError) as error:
-        raise MislabelError(f"no Ray cluster answers at {address}: {str(error).splitlines()[0]}") from None
+        token = "" if address is None else "; does it ask for a token that is not in RAY_AUTH_TOKEN_PATH?"
+        raise MislabelError(f"no Ray cluster answers at {address}: {str(error).splitlines()[0]}{token}") from None
     try:
         yield
     finally:
@@ -85,10 +96,14 @@ def worker_memory_bytes(slots: int) -> int:
 def run_on_ray(feed: Feed, store: Store, resources: Resources, slots: int, show: Callable[[], None]) -> None:
     """Run until the feed is over or stopping."""
     with _referee_actor(feed) as referee:
-        _run(_PackSearcher(feed, store.folder or store.address, resources, referee, show), resources, slots)
+        room = _Room(resources, slots)
+        try:
+            _run(_PackSearcher(feed, store.folder or store.address, resources, referee, show, room), resources)
+        finally:
+            room.close()
 
 
-def _run(searcher: "_PackSearcher", resources: Resources, slots: int) -> None:
+def _run(searcher: "_PackSearcher", resources: Resources) -> None:
     trainable = tune.with_resources(_PackTrainable, {"cpu": resources.cpu, "gpu": resources.gpu})
     with tempfile.TemporaryDirectory(prefix="mislabel-tune-") as folder:
         tuner = tune.Tuner(
@@ -96,12 +111,14 @@ def _run(searcher: "_PackSearcher", resources: Resources, slots: int) -> None:
             tune_config=tune.TuneConfig(
                 search_alg=searcher,
                 num_samples=-1,
-                max_concurrent_trials=slots,
+                scheduler=_Returning(searcher),
+                max_concurrent_trials=_MOST_PACKS,
                 reuse_actors=True,
                 trial_dirname_creator=_dirname,
             ),
             run_config=tune.RunConfig(
-                name=searcher.sweep,
+                # Tune keeps sweeps apart by this name alone.
+                name=f"{searcher.sweep}-{uuid.uuid4().hex[:12]}",
                 storage_path=folder,
                 verbose=0,
                 failure_config=tune.FailureConfig(max_failures=RESTARTS),
@@ -139,7 +156,7 @@ class _PackTrainable(tune.Trainable):
                 files = Store(self._config["store"]).sweep(order.sweep)
                 self._worker = Worker(order, files, device_from_ray(), self._config["objectives"], self._watch())
             report = self._worker.work(STRETCH_SECONDS)
-            if not (report.finished or report.parked) and self._worker.files.read_text("stop") is not None:
+            if not (report.finished or report.parked) and self._has_to_halt(order):
                 self._worker.save()
                 return replace(report, halted=True), None
             return report, None
@@ -147,6 +164,11 @@ class _PackTrainable(tune.Trainable):
             return Report(order.id, halted=True), str(error)
         except Exception as error:
             return Report(order.id, error=reason(error)), None
+
+    def _has_to_halt(self, order: PackOrder) -> bool:
+        """Whether the sweep is stopping, or this pack is to make room for another sweep."""
+        assert self._worker is not None
+        return self._worker.files.read_text("stop") is not None or order.id in _yielding(self._config["room"])
 
     def _watch(self) -> Watch | None:
         name = self._config["referee"]
@@ -207,24 +229,94 @@ class _RefereeActor:
         self._referee.tell(step, runs, values)
 
 
+class _Room:
+    """How many packs may run at once, as machines and other sweeps come and go; tells packs that are too many."""
+
+    def __init__(self, resources: Resources, slots: int) -> None:
+        self.key = f"mislabel-room-{uuid.uuid4().hex}"
+        self._resources = resources
+        self._slots = slots
+        self._share = Share.of_environment()
+        self._looked = time.monotonic()
+        self._crowded: float | None = None
+        self._told: set[str] = set()
+
+    def packs(self, running: int, dry: bool) -> int:
+        """How many packs may run at once; `dry` says that no more than those running could."""
+        if time.monotonic() - self._looked > _LOOK_SECONDS:
+            self._looked = time.monotonic()
+            with suppress(MislabelError):  # no machine has room now: wait for one
+                self._slots = worker_slots(self._resources)
+        return self._share.room(self._slots, running if dry else self._slots)
+
+    def make(self, packs: Sequence[str], most: int) -> None:
+        """Where more packs run than may, have the last ones checkpoint and come back later."""
+        excess = {*packs[most:]}
+        now = time.monotonic()
+        self._crowded = (self._crowded or now) if excess else None
+        patient = self._crowded is not None and now - self._crowded < _PATIENCE_SECONDS
+        if excess != self._told and not patient:
+            internal_kv._internal_kv_put(self.key, json.dumps(sorted(excess)))
+            self._told = excess
+
+    def close(self) -> None:
+        internal_kv._internal_kv_del(self.key)
+
+
+def _yielding(key: str) -> list[str]:
+    """Packs that are to make room. Asked of Ray, where the driver is heard within a second, not of the store."""
+    told = internal_kv._internal_kv_get(key)
+    return [] if told is None else list(json.loads(told))
+
+
+class _Returning(FIFOScheduler):
+    """Tune's scheduler: gives back the actor that Tune would keep for later, once no pack is to come for a while."""
+
+    def __init__(self, searcher: "_PackSearcher") -> None:
+        super().__init__()
+        self._searcher = searcher
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        if self._searcher.idle_seconds > _PATIENCE_SECONDS:
+            tune_controller._cleanup_cached_actors(force_all=True)
+        return super().choose_trial_to_run(tune_controller)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
 class _PackSearcher(Searcher):
     """Tune's searcher: passes packs and reports between Tune and the feed."""
 
     def __init__(
-        self, feed: Feed, store: str, resources: Resources, referee: str | None, show: Callable[[], None]
-    ) -> None:
+        self, feed: Feed, store: str, resources: Resources, referee: str | None, show: Callable[[], None],
+        room: _Room,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.sweep = feed.plan.spec.name
         self._feed = feed
         self._show = show
         self._packs: dict[str, PackOrder] = {}
         self._fixed = {"store": store, "cpu": resources.cpu, "objectives": feed.means.names}
-        self._fixed |= {"referee": referee, "spec": feed.plan.spec.to_yaml()}
+        self._fixed |= {"referee": referee, "spec": feed.plan.spec.to_yaml(), "room": room.key}
+        self._room = room
+        self._dry = False
+        self._idle_since: float | None = None
+
+    @property
+    def idle_seconds(self) -> float:
+        """For how long no further pack could be handed out."""
+        return 0.0 if self._idle_since is None else time.monotonic() - self._idle_since
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        order = self._feed.next()
+        most = self._room.packs(len(self._packs), self._dry)
+        self._room.make([order.id for order in self._packs.values()], most)
+        order = self._feed.next() if len(self._packs) < most else None
         if order is None:
+            self._dry = len(self._packs) < most
+            self._idle_since = self._idle_since or time.monotonic()
             return Searcher.FINISHED if self._feed.over else None
+        self._dry, self._idle_since = False, None
         self._packs[trial_id] = order
         return {"order": order.to_json(), **self._fixed}
 

@@ -7,13 +7,16 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sweeps.errors import StoreError, SweepBusyError
+from sweeps.errors import MislabelError, StoreError, SweepBusyError
 from sweeps.store import SweepFiles
 
 if TYPE_CHECKING:
     from sweeps.feed import Feed
 
 FILE = "progress.json"
+STOP = "stop"
+"""The file that says why a sweep is stopping: written by its driver, or by another process that wants it to stop."""
+ASKED = "asked to by `mislabel stop`"
 _EVERY_SECONDS = 2.0
 # A driver on another machine that has not been heard of for this long is taken for dead.
 _SILENT_SECONDS = 60.0
@@ -35,11 +38,14 @@ class Heartbeat:
 
     def _write(self, state: str) -> None:
         if self.feed.stop_reason and not self._stop_written:
-            self.files.write_text("stop", self.feed.stop_reason)
+            self.files.write_text(STOP, self.feed.stop_reason)
             self._stop_written = True
         if state == "running" and time.monotonic() - self._last < _EVERY_SECONDS:
             return
         self._last = time.monotonic()
+        if not self.feed.stop_reason and (reason := self.files.read_text(STOP)):
+            self.feed.stop(reason)
+            self._stop_written = True
         progress = self.feed.progress
         _write_progress(
             self.files,
@@ -53,6 +59,13 @@ class Heartbeat:
             seconds_left=None if state != "running" else progress.seconds_left,
             stopped_because=self.feed.stop_reason,
         )
+
+
+def ask_to_stop(files: SweepFiles) -> None:
+    """Have the sweep's packs checkpoint and its driver finish, wherever it runs; MislabelError where it does not."""
+    if not alive(files.read_json(FILE)):
+        raise MislabelError(f"{files.name} is not running; there is nothing to stop")
+    files.write_text(STOP, ASKED)
 
 
 def note_complete(files: SweepFiles, cells: int, runs: int) -> None:

@@ -6,16 +6,25 @@ import click
 
 from sweeps.commands import options
 
+_TOLD = ("done", "runs", "updated_at")
 
-@click.command()
+
+@click.command(cls=options.Query)
 @options.store
 @options.as_json
 def command(store: str, as_json: bool) -> None:
     """List the sweeps of a store, with how far each is."""
+    from cluster.board import entries_of_store
     from sweeps.store import Store
 
     at = Store(store)
     rows = [_row(at.sweep(name)) for name in at.names()]
+    for entry in entries_of_store(store):
+        if entry.before is not None:
+            rows = [row for row in rows if row["name"] != entry.ticket.sweep]
+            rows.append(
+                {"name": entry.ticket.sweep, "state": entry.text, "done": None, "runs": None, "updated_at": None}
+            )
     if as_json:
         options.put_json(rows)
         return
@@ -30,7 +39,7 @@ def command(store: str, as_json: bool) -> None:
 
 def _row(files: Any) -> dict[str, Any]:
     progress = files.read_json("progress.json") or {}
-    row = {key: progress.get(key) for key in ("done", "runs", "updated_at")}
+    row = {key: progress.get(key) for key in _TOLD}
     return {"name": files.name, "state": state_of(progress), **row}
 
 

@@ -2,18 +2,27 @@
 
 import importlib
 import sys
+import traceback
 from typing import Any
 
 import click
 
 from sweeps.errors import MislabelError
 
+CRASHED = 70
+"""How a command ends that met with an error which it does not know; a cluster then starts a sweep's driver again."""
 COMMANDS = {
     "run": "Run a sweep here, or go on with one.",
     "plan": "Say what a spec would run, and how long it would take.",
     "list": "List the sweeps of a store.",
     "status": "Say how far a sweep is.",
     "results": "Print a table of cells: mean and 95 % interval over seeds.",
+    "submit": "Send a sweep to a cluster.",
+    "logs": "Show what a sweep on a cluster says.",
+    "stop": "Let a running sweep checkpoint and finish.",
+    "cancel": "End a sweep on a cluster at once.",
+    "retry": "Send a sweep to its cluster again.",
+    "cluster": "Start, join, show and end a cluster.",
     "reproduce": "Run a paper's experiment and check its claims.",
     "report": "Write a sweep's report: one HTML file with tables and figures.",
     "figure": "Draw metrics over training steps.",
@@ -89,3 +98,10 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(CRASHED)
+
+
+if __name__ == "__main__":
+    main()

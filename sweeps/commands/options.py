@@ -2,9 +2,12 @@
 
 import json
 import math
+import os
+from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 store = click.option(
     "--store", default="results", envvar="MISLABEL_STORE", show_default=True, show_envvar=True, metavar="ADDRESS",
@@ -20,7 +23,86 @@ mlflow = click.option(
     help="MLflow tracking address; by default a SQLite file in the store.",
 )  # fmt: skip
 quick = click.option("--quick", is_flag=True, help="Apply the spec's section `quick`: the same sweep, made small.")
+cluster = click.option(
+    "--cluster", envvar="MISLABEL_CLUSTER", show_envvar=True, metavar="ADDRESS",
+    help="A cluster's job server, http://HOST:PORT. Default: the cluster that was started on this machine.",
+)  # fmt: skip
+token_file = click.option(
+    "--token-file", envvar="MISLABEL_TOKEN_FILE", show_envvar=True, metavar="FILE",
+    help="File with the cluster's token; on the head's own machine it is found by itself.",
+)  # fmt: skip
 spec_file = click.argument("spec", metavar="SPEC.yaml")
+
+
+class Query(click.Command):
+    """A command that asks about sweeps; with --cluster it runs on the cluster's head, where the store is.
+
+    Without, and where no store is named and none is in this folder, it asks the store of the cluster on this machine.
+    """
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.params += [
+            click.Option(
+                ["--cluster"], envvar="MISLABEL_CLUSTER", show_envvar=True, metavar="ADDRESS",
+                help="Ask the head of this cluster, http://HOST:PORT, about its own store.",
+            ),
+            click.Option(
+                ["--token-file"], envvar="MISLABEL_TOKEN_FILE", show_envvar=True, metavar="FILE",
+                help="File with the cluster's token.",
+            ),
+        ]  # fmt: skip
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["mislabel.words"] = list(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        at, token = ctx.params.pop("cluster"), ctx.params.pop("token_file")
+        named = "store" in ctx.params and ctx.get_parameter_source("store") is not ParameterSource.DEFAULT
+        if at and not (named and ctx.get_parameter_source("cluster") is ParameterSource.ENVIRONMENT):
+            return _asked_there(at, token, [*_names(ctx), *_without_place(ctx.meta["mislabel.words"])])
+        if "store" in ctx.params and not named:
+            ctx.params["store"] = _store_here(ctx.params["store"])
+        return super().invoke(ctx)
+
+
+def _names(ctx: click.Context) -> list[str]:
+    """The words that lead to this command, after `mislabel`."""
+    return [] if ctx.parent is None else [*_names(ctx.parent), str(ctx.info_name)]
+
+
+def _without_place(words: Sequence[str]) -> list[str]:
+    """The words that are for the head, without those that say which one."""
+    kept: list[str] = []
+    left = iter(words)
+    for word in left:
+        if word in ("--cluster", "--token-file"):
+            next(left, None)
+        elif not word.startswith(("--cluster=", "--token-file=")):
+            kept.append(word)
+    return kept
+
+
+def _asked_there(address: str, token_file: str | None, words: Sequence[str]) -> int:
+    from cluster.jobs import Jobs
+    from cluster.remote import run_there
+    from cluster.request import refuse_command
+
+    refuse_command(words)
+    answer = run_there(Jobs.reached(address, token_file), words)
+    click.echo(answer.out, nl=False)
+    click.echo(answer.err, nl=False, err=True)
+    return answer.code
+
+
+def _store_here(default: str) -> str:
+    if os.path.exists(os.path.join(default, "store.json")):
+        return default
+    from cluster.state import Folder, read_state
+
+    state = read_state(Folder.here())
+    return default if state is None else state.store
 
 
 def say(text: str) -> None:

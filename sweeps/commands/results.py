@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@click.command()
+@click.command(cls=options.Query)
 @click.argument("name")
 @options.store
 @click.option(

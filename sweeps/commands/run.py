@@ -48,9 +48,11 @@ def command(
     from sweeps.store import Store
 
     read, task = read_spec(spec, overrides, quick)
+    venue = Venue(inline, address)
+    venue.check()
     at = Store(store)
     uri = None if no_mlflow or read.track.per == "none" else tracking_uri_of(at, tracking_uri)
-    code = run_sweep(read, task, at, Venue(inline, address), uri, retry_failed)
+    code = run_sweep(read, task, at, venue, uri, retry_failed)
     _print_cells(store, read.name, as_json)
     _say_where(store, read.name)
     return code
@@ -63,6 +65,13 @@ class Venue:
     inline: bool = False
     address: str | None = None
 
+    def check(self) -> None:
+        """MislabelError where a cluster is named and nothing answers there."""
+        if self.address is not None and not self.inline:
+            from cluster.address import refuse_where_no_ray_answers
+
+            refuse_where_no_ray_answers(self.address)
+
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Stay connected to Ray in the body, whatever number of sweeps run in it."""
@@ -70,10 +79,24 @@ class Venue:
             yield
             return
         say("starting Ray on this machine …" if self.address is None else f"joining Ray at {self.address} …")
+        if self.address is not None:
+            _belong_to_the_cluster_here(self.address)
         from cluster.tune_runner import connected
 
         with connected(self.address):
             yield
+
+
+def _belong_to_the_cluster_here(address: str) -> None:
+    """Take on what a driver of the cluster that runs on this machine needs, before Ray is loaded."""
+    import os
+
+    from cluster.state import Folder, read_state
+
+    folder = Folder.here()
+    state = read_state(folder)
+    if state is not None and state.ray == address:
+        os.environ.update(state.environment(folder))
 
 
 def _is_connected() -> bool:
@@ -86,6 +109,7 @@ def run_sweep(
 ) -> int:
     """Run what is missing of the sweep and say how it went; returns the exit code."""
     from cluster.mlflow_view import following
+    from sweeps.heartbeat import ASKED
     from sweeps.launch import prepare
 
     launch = prepare(spec, task, store, say, retry_failed)
@@ -101,7 +125,7 @@ def run_sweep(
             _train(launch, store, runner)
             launch.finish()
     _say_end(launch)
-    if launch.feed.stop_reason == "interrupted":
+    if launch.feed.stop_reason in ("interrupted", ASKED):
         return 130
     statuses = launch.feed.progress.statuses
     return 1 if launch.feed.broken else _exit_code(launch.plan.failed + statuses["failed"] + statuses["lost"])

@@ -7,16 +7,24 @@ import click
 from sweeps.commands import options
 
 
-@click.command()
+@click.command(cls=options.Query)
 @click.argument("name")
 @options.store
 @options.as_json
 def command(name: str, store: str, as_json: bool) -> None:
     """Say how far a sweep is: runs by status, what is running, time left, failures with their reason."""
+    from cluster.board import entries_of_store
     from sweeps.commands.list import state_of
     from sweeps.commands.screen import columns, duration
     from sweeps.store import Store
 
+    queued = {entry.ticket.sweep: entry for entry in entries_of_store(store) if entry.before is not None}
+    if name in queued:
+        if as_json:
+            options.put_json({**queued[name].to_json(), "errors": {}, "statuses": {}})
+        else:
+            click.echo(columns([("state", queued[name].text)], ("sweep", name)))
+        return
     files = Store(store).existing(name)
     progress = files.read_json("progress.json") or {}
     runs = files.read("runs", ["run_id", "status", "error"]) if files.parts("runs") else None
@@ -51,4 +59,4 @@ def command(name: str, store: str, as_json: bool) -> None:
     for run, error in list(errors.items())[:10]:
         options.say(f"run {run} failed: {error}")
     if state in ("died", "stopped"):
-        options.say("`mislabel run` with its spec continues it")
+        options.say("`mislabel run` or `mislabel submit` with its spec continues it")

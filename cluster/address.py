@@ -1,0 +1,84 @@
+"""Where servers listen: addresses, ports that are free, and whether anyone answers there."""
+
+import ipaddress
+import re
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from sweeps.errors import MislabelError
+
+ANSWER_SECONDS = 5.0
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Address:
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, what: str) -> "Address":
+        """From host:port, with or without a scheme; `what` says what should be there."""
+        try:
+            parts = urlsplit(text if "://" in text else f"//{text}")
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host, port = None, None
+        if host is None or port is None or not _HOST.fullmatch(host):
+            raise MislabelError(f"{text!r} is not the address of {what}; one looks like {_example(what)}")
+        return cls(host, port)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self}"
+
+    @property
+    def is_loopback(self) -> bool:
+        return is_loopback(self.host)
+
+    def answers(self, seconds: float = ANSWER_SECONDS) -> bool:
+        """Whether something listens there."""
+        try:
+            with socket.create_connection((self.host, self.port), timeout=seconds):
+                return True
+        except OSError:
+            return False
+
+
+def refuse_where_no_ray_answers(address: str) -> None:
+    """MislabelError within seconds where nothing listens; Ray itself would try for minutes."""
+    if address not in ("auto", "local") and not Address.parse(address, "a Ray cluster").answers():
+        raise MislabelError(f"no Ray cluster answers at {address}; is it up, and can this machine reach it?")
+
+
+def _example(what: str) -> str:
+    return "127.0.0.1:6379" if "Ray" in what else "http://127.0.0.1:8265"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def free_ports(host: str, count: int) -> list[int]:
+    """Ports of this machine on which nothing listens."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket(_family(host))) for _ in range(count)]
+        for each in sockets:
+            try:
+                each.bind((host, 0))
+            except OSError as error:
+                raise MislabelError(f"{host}: not an address of this machine: {error.strerror}") from None
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

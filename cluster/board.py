@@ -1,0 +1,43 @@
+"""What the cluster on this machine has in its queue, for commands that show the sweeps of its store."""
+
+import os
+import time
+from dataclasses import dataclass
+
+from cluster.queue import Queue, Ticket
+from cluster.state import Folder, State, read_state
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A sweep that runs on the cluster or waits."""
+
+    ticket: Ticket
+    before: int | None
+    """How many come before it; None where it runs."""
+
+    @property
+    def text(self) -> str:
+        return "running" if self.before is None else f"queued, {self.before} before it"
+
+    def to_json(self) -> dict[str, object]:
+        ticket = self.ticket
+        since = time.time() - (ticket.began or ticket.since)
+        told = {"job": ticket.id, "owner": ticket.owner, "priority": ticket.priority, "seconds": round(since, 1)}
+        return {"name": ticket.sweep, "state": self.text.split(",")[0], "before": self.before, **told}
+
+
+def entries(folder: Folder, state: State) -> list[Entry]:
+    """What runs, then what waits, in turn."""
+    queue = Queue(folder.queue)
+    places = queue.places(state.at_once)
+    found = [Entry(ticket, places.get(ticket.id)) for ticket in queue.tickets()]
+    return sorted(found, key=lambda entry: -1 if entry.before is None else entry.before)
+
+
+def entries_of_store(store: str) -> list[Entry]:
+    """Of the cluster on this machine whose store this is; none where there is no such cluster."""
+    folder = Folder.here()
+    state = read_state(folder)
+    at = store if "://" in store else os.path.abspath(store)
+    return entries(folder, state) if state is not None and state.lives and state.store == at else []

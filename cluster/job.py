@@ -1,0 +1,160 @@
+"""What runs on the head for each job: `python -m cluster.job`, with the request in the job's metadata.
+
+For a sweep it is a light process that waits for the sweep's turn, then runs the driver as its child and starts it again
+where it dies: the store has all that a driver knows, so the next one goes on. It outlives the client that sent it.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from types import FrameType
+
+from cluster.process import Process
+from cluster.queue import Queue, Ticket
+from cluster.request import CommandRequest, FactsRequest, SweepRequest, is_id, request_from_metadata
+from cluster.secret import write_private
+from cluster.share import TICKET
+from cluster.state import Folder, State, read_state
+from sweeps.errors import MislabelError
+
+ANSWER = "mislabel answers "
+"""Begins the line of a job's log that holds what a command said."""
+# Drivers that die one after the other; one that has run for a while does not count.
+RESTARTS = 5
+_LONG_RUN_SECONDS = 600.0
+_PAUSE_SECONDS = 2.0
+_POLL_SECONDS = 0.5
+# How `mislabel` ends where it met with an error that it does not know.
+CRASHED = 70
+_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+_MISLABEL = [sys.executable, "-m", "sweeps.commands.main"]
+
+
+def main() -> int:
+    metadata, environment = _taken(os.environ)
+    folder = Folder.here()
+    try:
+        state = read_state(folder)
+        if state is None:
+            raise MislabelError(f"{folder.path}: no cluster was started here")
+        environment |= {"MISLABEL_STORE": state.store, "MLFLOW_TRACKING_URI": state.mlflow}
+        environment |= state.mlflow_environment(folder)
+        match request_from_metadata(metadata):
+            case FactsRequest():
+                facts = {"ray": state.ray, "versions": state.versions}
+                return _answer(0, json.dumps(facts), "")
+            case CommandRequest(words):
+                return _run_command(words, environment)
+            case SweepRequest() as request:
+                id = metadata.get("job_submission_id", "")
+                if not is_id(id):
+                    raise MislabelError(f"{id!r} is not an id of a job")
+                return SweepJob(id, request, state, folder, environment).run()
+    except MislabelError as error:
+        _say(str(error))
+        return 2
+
+
+def _taken(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The job's metadata, and an environment without it: what is started here joins Ray as a driver of its own."""
+    config = json.loads(environment.get(_JOB, "{}"))
+    return config.get("metadata", {}), {name: value for name, value in environment.items() if name != _JOB}
+
+
+def _say(text: str) -> None:
+    print(f"mislabel: {text}", flush=True)  # noqa: T201
+
+
+def _run_command(words: tuple[str, ...], environment: Mapping[str, str]) -> int:
+    done = subprocess.run([*_MISLABEL, *words], env=dict(environment), capture_output=True, text=True, check=False)
+    return _answer(done.returncode, done.stdout, done.stderr)
+
+
+def _answer(code: int, out: str, err: str) -> int:
+    print(ANSWER + json.dumps({"code": code, "out": out, "err": err}), flush=True)  # noqa: T201
+    return 0
+
+
+class SweepJob:
+    def __init__(
+        self, id: str, request: SweepRequest, state: State, folder: Folder, environment: Mapping[str, str]
+    ) -> None:
+        self._request = request
+        self._state = state
+        self._queue = Queue(folder.queue)
+        self._ticket = Ticket(id, request.name, request.owner, request.priority, time.time(), process=Process.own())
+        self._spec = folder.jobs / f"{id}.yaml"
+        self._environment = {**environment, TICKET: str(folder.queue / f"{id}.json")}
+        self._ending = False
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> int:
+        """Until the sweep has ended; returns its exit code."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+        write_private(self._spec, self._request.spec)
+        self._queue.enter(self._ticket)
+        try:
+            return self._run_in_turn()
+        finally:
+            self._queue.leave(self._ticket)
+            self._spec.unlink(missing_ok=True)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Each is passed on: the first one lets packs checkpoint, the second one ends at once."""
+        self._ending = True
+        if self._child is not None and self._child.poll() is None:
+            self._child.send_signal(signal.SIGTERM)
+
+    def _run_in_turn(self) -> int:
+        if not self._waited():
+            _say(f"{self._request.name} has left the queue; nothing was run")
+            return 130
+        deaths = 0
+        while True:
+            began = time.monotonic()
+            code = self._driven()
+            crashed = code < 0 or code == CRASHED
+            if not crashed or self._ending:
+                return 130 if crashed else code
+            deaths = 1 if time.monotonic() - began > _LONG_RUN_SECONDS else deaths + 1
+            how = f"by signal {-code}" if code < 0 else "of an error"
+            if deaths > RESTARTS:
+                _say(f"the driver of {self._request.name} died {how}, as {deaths - 1} before it: giving up")
+                return 1
+            _say(f"the driver of {self._request.name} died {how}; it is started again, and goes on from the store")
+            time.sleep(_PAUSE_SECONDS * deaths)
+
+    def _waited(self) -> bool:
+        """Wait for the turn; False where the sweep is to be stopped before it comes."""
+        said = None
+        while not self._ending and not self._queue.is_asked_to_stop(self._ticket):
+            if ticket := self._queue.turn(self._ticket, self._state.at_once):
+                self._ticket = ticket
+                return True
+            before = self._queue.places(self._state.at_once).get(self._ticket.id, 0)
+            if before != said:
+                _say(f"{self._request.name} waits in the queue, {before} before it")
+                said = before
+            time.sleep(_POLL_SECONDS)
+        return False
+
+    def _driven(self) -> int:
+        """Run the driver; returns how it ended."""
+        words = ["run", str(self._spec), "--address", self._state.ray]
+        words += ["--retry-failed"] if self._request.retry_failed else []
+        self._child = subprocess.Popen([*_MISLABEL, *words], env=self._environment)
+        while True:
+            try:
+                return self._child.wait(_POLL_SECONDS)
+            except subprocess.TimeoutExpired:
+                if not self._ending and self._queue.is_asked_to_stop(self._ticket):
+                    self._on_signal(signal.SIGTERM, None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

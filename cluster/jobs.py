@@ -1,0 +1,167 @@
+"""Ray's job server, spoken to over HTTP with the token: what a client needs to send sweeps and to follow them.
+
+Neither Ray nor torch is loaded, so that a command answers at once, and a laptop needs no Ray of the cluster's version.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+from cluster.address import Address
+from cluster.secret import read_secret
+from cluster.state import Folder, read_state
+from sweeps.errors import MislabelError
+
+ENTRYPOINT = "python -m cluster.job"
+"""What every job runs; all else is in its metadata, which no shell reads."""
+CLUSTER, TOKEN_FILE = "MISLABEL_CLUSTER", "MISLABEL_TOKEN_FILE"
+ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Job:
+    id: str
+    status: str
+    metadata: dict[str, str]
+    began: float
+    code: int | None
+    """With which its process ended."""
+    message: str
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED
+
+
+class Jobs:
+    def __init__(self, address: str, token: str) -> None:
+        self.address = Address.parse(address, "a job server")
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    @classmethod
+    def reached(cls, address: str | None, token_file: str | None) -> "Jobs":
+        """The job server at the address, else the one named in the environment, else that of this machine's cluster."""
+        folder = Folder.here()
+        state = read_state(folder)
+        address = address or os.environ.get(CLUSTER) or None
+        given = token_file or os.environ.get(TOKEN_FILE)
+        if address is None:
+            if state is None:
+                raise MislabelError(
+                    "which cluster? name one with --cluster http://HOST:PORT (or MISLABEL_CLUSTER), or start one "
+                    "on this machine with `mislabel cluster up`"
+                )
+            address = state.jobs
+        at = Address.parse(address, "a job server")
+        if given is None and not (state and Address.parse(state.jobs, "a job server") == at):
+            raise MislabelError(
+                f"the cluster at {at} asks for its token: give the file with --token-file or {TOKEN_FILE}; "
+                "on the head's machine it is ~/.local/state/mislabel/cluster/token"
+            )
+        found = cls(address, read_secret(Path(given) if given else folder.token))
+        found.check()
+        return found
+
+    @classmethod
+    def of_folder(cls, folder: Folder) -> "Jobs":
+        """That of the cluster whose head is on this machine."""
+        state = read_state(folder)
+        assert state is not None
+        return cls(state.jobs, read_secret(folder.token))
+
+    def check(self) -> None:
+        """MislabelError where nothing answers, within seconds, or where the token is refused."""
+        if not self.address.answers():
+            raise MislabelError(f"no cluster answers at {self.address.url}; is it up, and can this machine reach it?")
+        self._asked("GET", "/api/version")
+
+    def is_ready(self) -> bool:
+        try:
+            self._asked("GET", "/api/jobs/", seconds=5.0)
+        except MislabelError:
+            return False
+        return True
+
+    def submit(self, id: str, metadata: dict[str, str]) -> None:
+        self._asked("POST", "/api/jobs/", {"entrypoint": ENTRYPOINT, "submission_id": id, "metadata": metadata})
+
+    def list(self) -> list[Job]:
+        """Jobs of ours, the last one first."""
+        found = [_job(values) for values in self._asked("GET", "/api/jobs/") if values.get("submission_id")]
+        ours = [job for job in found if "mislabel" in job.metadata]
+        return sorted(ours, key=lambda job: job.began, reverse=True)
+
+    def get(self, id: str) -> Job:
+        return _job(self._asked("GET", f"/api/jobs/{quote(id, safe='')}"))
+
+    def stop(self, id: str) -> None:
+        """End its processes: politely, and three seconds later by force."""
+        self._asked("POST", f"/api/jobs/{quote(id, safe='')}/stop")
+
+    def delete(self, id: str) -> None:
+        self._asked("DELETE", f"/api/jobs/{quote(id, safe='')}")
+
+    def logs(self, id: str) -> str:
+        return str(self._asked("GET", f"/api/jobs/{quote(id, safe='')}/logs")["logs"])
+
+    def follow(self, id: str) -> Iterator[str]:
+        """What the job says, as it says it, until it ends."""
+        import asyncio
+
+        with asyncio.Runner() as runner:
+            tail = self._tail(id)
+            while (text := runner.run(anext(tail, None))) is not None:
+                yield text
+
+    async def _tail(self, id: str) -> Any:
+        import aiohttp
+
+        url = f"{self.address.url}/api/jobs/{quote(id, safe='')}/logs/tail"
+        try:
+            async with (
+                aiohttp.ClientSession(headers=self._headers) as session,
+                session.ws_connect(url, heartbeat=_SECONDS) as socket,
+            ):
+                async for message in socket:
+                    if message.type is aiohttp.WSMsgType.TEXT:
+                        yield message.data
+        except aiohttp.ClientError as error:
+            raise MislabelError(f"the cluster at {self.address.url} hung up: {error}") from None
+
+    def _asked(self, method: str, path: str, body: Any = None, seconds: float = _SECONDS) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {**self._headers, "Content-Type": "application/json"}
+        request = Request(f"{self.address.url}{path}", data, headers, method=method)
+        try:
+            with urlopen(request, timeout=seconds) as answer:
+                return json.loads(answer.read())
+        except HTTPError as error:
+            raise MislabelError(f"the cluster at {self.address.url} {_refusal(error)}") from None
+        except (URLError, OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise MislabelError(f"the cluster at {self.address.url} does not answer: {reason}") from None
+
+
+def _refusal(error: HTTPError) -> str:
+    if error.code in (401, 403):
+        return "refuses this token; it has another one, made when it was started"
+    text = error.read(4000).decode(errors="replace").strip()
+    return f"answers with {error.code}: {text.splitlines()[-1] if text else error.reason}"
+
+
+def _job(values: dict[str, Any]) -> Job:
+    return Job(
+        id=values["submission_id"],
+        status=values["status"],
+        metadata=values.get("metadata") or {},
+        began=(values.get("start_time") or 0) / 1000,
+        code=values.get("driver_exit_code"),
+        message=values.get("message") or "",
+    )

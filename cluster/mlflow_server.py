@@ -1,0 +1,60 @@
+"""MLflow's server as a cluster runs it: how it is called, closed to others, and whether it answers."""
+
+import secrets
+import sys
+from collections.abc import Mapping
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from cluster.address import Address
+from cluster.secret import make_secret, write_private
+from cluster.state import Folder
+
+_ANSWER_SECONDS = 5.0
+_CONFIG = """\
+[mlflow]
+default_permission = NO_PERMISSIONS
+database_uri = sqlite:///{database}
+admin_username = admin
+authorization_function = mlflow.server.auth:authenticate_request_basic_auth
+"""
+
+
+def command(address: Address) -> list[str]:
+    """How the server is called; where others can reach it, it asks for a password."""
+    # One worker: by default MLflow starts four, which take a minute to answer on a small machine.
+    words = ["-m", "mlflow", "server", "--host", address.host, "--port", str(address.port), "--workers", "1"]
+    if address.is_loopback:
+        return [sys.executable, *words]
+    # A browser that is led here under another name is sent away.
+    words += ["--allowed-hosts", f"{address},{address.host}"]
+    return [sys.executable, *words, "--app-name", "basic-auth"]
+
+
+def environment(backend: str, artifacts: str) -> dict[str, str]:
+    """Addresses that may hold a password are not for the command line, which all users of a machine can see."""
+    return {
+        "MLFLOW_BACKEND_STORE_URI": backend,
+        "MLFLOW_ARTIFACTS_DESTINATION": artifacts,
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+
+
+def protection(folder: Folder) -> Mapping[str, str]:
+    """Make a password for MLflow's basic auth, and what its server needs to ask for it."""
+    password = make_secret(folder.mlflow_password)
+    config = folder.path / "mlflow-auth.ini"
+    write_private(config, _CONFIG.format(database=folder.path / "mlflow-auth.db"))
+    return {
+        "MLFLOW_AUTH_CONFIG_PATH": str(config),
+        "MLFLOW_AUTH_ADMIN_PASSWORD": password,
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(),
+    }
+
+
+def answers(url: str) -> bool:
+    try:
+        with urlopen(f"{url}/health", timeout=_ANSWER_SECONDS) as answer:
+            return bool(answer.status == 200)
+    except (URLError, OSError):
+        return False

@@ -1,0 +1,180 @@
+"""Whose turn it is: sweeps that were sent to a cluster wait here until they may run.
+
+There is no server: a sweep's own process holds a ticket, a file in the queue's folder, and looks whether it is its
+turn. A ticket counts as long as the process that holds it lives.
+"""
+
+import fcntl
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cluster.process import Process
+from sweeps.errors import MislabelError, SweepBusyError
+
+_USED = "used"
+
+
+@dataclass(frozen=True)
+class Ticket:
+    id: str
+    sweep: str
+    owner: str
+    priority: int = 0
+    since: float = 0.0
+    """When it was taken, in seconds since 1970."""
+    began: float | None = None
+    """When its sweep began to run; None while it waits."""
+    process: Process | None = None
+
+    @property
+    def runs(self) -> bool:
+        return self.began is not None
+
+
+def admitted(tickets: Sequence[Ticket], at_once: int, used: Mapping[str, float] | None = None) -> set[str]:
+    """Ids of the tickets whose sweeps may run.
+
+    What runs goes on. Free places go to the highest priority; among equals, to the owner with the fewest sweeps
+    running, then to the one who has used the least time, then to who came first.
+    """
+    used = used or {}
+    running = Counter(ticket.owner for ticket in tickets if ticket.runs)
+    chosen = {ticket.id for ticket in tickets if ticket.runs}
+    waiting = [ticket for ticket in tickets if not ticket.runs]
+    while waiting and len(chosen) < at_once:
+        best = min(waiting, key=lambda t: (-t.priority, running[t.owner], used.get(t.owner, 0.0), t.since, t.id))
+        waiting.remove(best)
+        running[best.owner] += 1
+        chosen.add(best.id)
+    return chosen
+
+
+class Queue:
+    """The tickets in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def enter(self, ticket: Ticket) -> None:
+        """Take a ticket; SweepBusyError where the same sweep runs or waits already."""
+        with self._locked():
+            for other in self._live():
+                if other.sweep == ticket.sweep:
+                    what = "is running" if other.runs else "waits in the queue"
+                    raise SweepBusyError(f"{ticket.sweep} {what} already, as {other.id}; wait for it, or stop it first")
+            self._write(ticket)
+
+    def turn(self, ticket: Ticket, at_once: int) -> Ticket | None:
+        """The ticket as that of a running sweep, once it is its turn; until then None."""
+        with self._locked():
+            tickets = self._live()
+            if ticket.id not in admitted(tickets, at_once, self._used(tickets)):
+                return None
+            now = replace(ticket, began=time.time())
+            self._write(now)
+            return now
+
+    def leave(self, ticket: Ticket) -> None:
+        with self._locked():
+            self._remove(ticket)
+
+    def tickets(self) -> list[Ticket]:
+        """Of live processes, oldest first."""
+        return self._live(clean=False)
+
+    def find(self, sweep: str) -> Ticket | None:
+        return next((ticket for ticket in self.tickets() if ticket.sweep == sweep), None)
+
+    def places(self, at_once: int) -> dict[str, int]:
+        """Of each ticket that waits, how many come before it."""
+        tickets = self.tickets()
+        places: dict[str, int] = {}
+        used = self._used(tickets)
+        for room in range(at_once, at_once + len(tickets) + 1):
+            for id in admitted(tickets, room, used) - places.keys():
+                places[id] = room - at_once
+        return {ticket.id: max(0, places[ticket.id] - 1) for ticket in tickets if not ticket.runs}
+
+    # Wishes of others, told to the process that holds the ticket
+
+    def ask_to_stop(self, ticket: Ticket) -> None:
+        self._beside(ticket.id, "stop").touch()
+
+    def is_asked_to_stop(self, ticket: Ticket) -> bool:
+        return self._beside(ticket.id, "stop").exists()
+
+    # How much of the cluster each sweep could use, told to the others
+
+    def say_demand(self, id: str, packs: int) -> None:
+        _put(self._beside(id, "demand"), str(packs))
+
+    def demand(self, id: str) -> int | None:
+        """Packs that the sweep has or could start; None where it has not said, which is to say as many as may be."""
+        try:
+            return int(self._beside(id, "demand").read_text())
+        except (OSError, ValueError):
+            return None
+
+    def _used(self, tickets: Sequence[Ticket]) -> dict[str, float]:
+        """Seconds that each owner's sweeps have run."""
+        used: Counter[str] = Counter()
+        for ticket in tickets:
+            if ticket.began is not None:
+                used[ticket.owner] += max(0.0, time.time() - ticket.began)  # type: ignore[assignment]
+        try:
+            past = json.loads((self.folder / _USED).read_text())
+        except (OSError, ValueError):
+            past = {}
+        return {owner: used[owner] + past.get(owner, 0.0) for owner in {*used, *past}}
+
+    def _live(self, clean: bool = True) -> list[Ticket]:
+        tickets = [ticket for path in self.folder.glob("*.json") if (ticket := _read(path))]
+        live = [ticket for ticket in tickets if ticket.process is not None and ticket.process.lives]
+        if clean:
+            for ticket in tickets:
+                if ticket not in live:
+                    self._remove(ticket)
+        return sorted(live, key=lambda ticket: (ticket.since, ticket.id))
+
+    def _write(self, ticket: Ticket) -> None:
+        _put(self.folder / f"{ticket.id}.json", json.dumps(asdict(ticket)))
+
+    def _remove(self, ticket: Ticket) -> None:
+        if ticket.began is not None:
+            used = self._used([])
+            used[ticket.owner] = used.get(ticket.owner, 0.0) + max(0.0, time.time() - ticket.began)
+            _put(self.folder / _USED, json.dumps(used))
+        for end in ("json", "stop", "demand"):
+            self._beside(ticket.id, end).unlink(missing_ok=True)
+
+    def _beside(self, id: str, end: str) -> Path:
+        return self.folder / f"{id}.{end}"
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        if not self.folder.is_dir():
+            raise MislabelError(f"{self.folder}: the cluster's queue is gone; was it taken down?")
+        with (self.folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _put(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def _read(path: Path) -> Ticket | None:
+    try:
+        values: dict[str, Any] = json.loads(path.read_text())
+        return Ticket(**{**values, "process": Process.from_json(values["process"])})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # removed while we looked

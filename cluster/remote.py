@@ -1,0 +1,64 @@
+"""Have a command run on a cluster's head, where the store is, and say here what it said there."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.job import ANSWER
+from cluster.jobs import Job, Jobs
+from cluster.request import CommandRequest, FactsRequest, Request, new_id
+from sweeps.errors import MislabelError, nearest
+
+_POLL_SECONDS = 0.3
+_LONGEST_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a command ended on the head, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run_there(jobs: Jobs, words: Sequence[str]) -> Answer:
+    """Run the command there; MislabelError where it is not one that a client may ask for."""
+    return _asked(jobs, CommandRequest(tuple(words)), words[0])
+
+
+def facts(jobs: Jobs) -> dict[str, Any]:
+    """Where Ray is, and which versions the head has."""
+    told: dict[str, Any] = json.loads(_asked(jobs, FactsRequest(), "facts").out)
+    return told
+
+
+def _asked(jobs: Jobs, request: Request, name: str) -> Answer:
+    id = new_id(f"ask-{name}")
+    jobs.submit(id, request.metadata())
+    deadline = time.monotonic() + _LONGEST_SECONDS
+    while not (job := jobs.get(id)).ended:
+        if time.monotonic() > deadline:
+            raise MislabelError(f"the cluster at {jobs.address.url} takes too long to answer")
+        time.sleep(_POLL_SECONDS)
+    lines = jobs.logs(id).splitlines()
+    jobs.delete(id)
+    for line in lines:
+        if line.startswith(ANSWER):
+            return Answer(**json.loads(line.removeprefix(ANSWER)))
+    said = next((line for line in reversed(lines) if line.startswith("mislabel: ")), job.message or job.status)
+    raise MislabelError(f"the cluster at {jobs.address.url}: {said.removeprefix('mislabel: ')}")
+
+
+def job_of(jobs: Jobs, name: str, live: bool = False) -> Job:
+    """The last job of this sweep, or the job of this id; where `live`, one that has not ended."""
+    found = [job for job in jobs.list() if job.metadata.get("kind") == "sweep"]
+    for job in found:
+        if name in (job.id, job.metadata.get("sweep")) and not (live and job.ended):
+            return job
+    names = sorted({job.metadata["sweep"] for job in found if not (live and job.ended)})
+    what = "running or waiting" if live else "known"
+    known = nearest(name, names) or (f"; there are {', '.join(names)}" if names else f"; no sweep is {what} there")
+    raise MislabelError(f"{name!r} is not a sweep that is {what} to the cluster at {jobs.address.url}{known}")

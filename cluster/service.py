@@ -1,0 +1,177 @@
+"""Start and end what a cluster's head runs on this machine: Ray with its job server, and MLflow's server.
+
+Both listen on this machine alone unless a host is given. Ray asks everyone for a token, MLflow for a password where
+others can reach it; both are made here and kept in files for their owner alone.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster import mlflow_server
+from cluster.address import Address, free_ports
+from cluster.jobs import Jobs
+from cluster.process import Process, descendants, end, start
+from cluster.queue import Queue
+from cluster.secret import make_secret
+from cluster.state import Folder, State, read_state, versions
+from sweeps.errors import MislabelError
+from sweeps.store import Store
+
+Say = Callable[[str], None]
+START_SECONDS = 180.0
+# How long servers, and before them the sweeps that they run, have to end by themselves.
+END_SECONDS = 20.0
+# Packs are handed over by the store: what is left for Ray to carry is small.
+_OBJECT_STORE_BYTES = 256 << 20
+_POLL_SECONDS = 0.3
+# Of a server that did not start, the last lines of its log are shown.
+_LINES = 8
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the head is to be."""
+
+    host: str = "127.0.0.1"
+    store: str = "results"
+    mlflow_backend: str | None = None
+    at_once: int = 2
+    cpus: int | None = None
+    gpus: int | None = None
+
+
+def up(wanted: Wanted, folder: Folder, say: Say) -> State:
+    """Start all of it, or nothing; MislabelError where a cluster runs here already."""
+    with folder.locked():
+        _refuse_if_running(folder, say)
+        state = _state(wanted)
+        folder.clear()
+        for path in (folder.queue, folder.jobs, folder.logs):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_secret(folder.token)
+        try:
+            state.processes["ray"] = _start_ray(wanted, state, folder)
+            state.processes["mlflow"] = _start_mlflow(wanted, state, folder)
+            state.write(folder)
+            _wait(state, folder, say)
+        except BaseException:
+            say("taking down what was started")
+            _end(state)
+            folder.clear()
+            raise
+        return state
+
+
+def _refuse_if_running(folder: Folder, say: Say) -> None:
+    state = read_state(folder)
+    if state is None:
+        return
+    if not state.dead():
+        raise MislabelError(
+            f"a cluster runs on this machine already, at {state.jobs}; `mislabel cluster status` shows it, "
+            "`mislabel cluster down` ends it"
+        )
+    say(f"a cluster was left behind here ({', '.join(state.dead())} ended without `cluster down`): cleaning up")
+    _end(state)
+
+
+def _state(wanted: Wanted) -> State:
+    store = Store(wanted.store)
+    store.prepare()
+    ray, jobs, mlflow = (Address(wanted.host, port) for port in free_ports(wanted.host, 3))
+    # Sockets have paths of at most 107 letters, so this is not beside the state.
+    ray_folder = tempfile.mkdtemp(prefix="mislabel-", dir="/tmp")
+    address = store.folder or store.address
+    return State(wanted.host, str(ray), jobs.url, mlflow.url, address, wanted.at_once, ray_folder, versions())
+
+
+def _start_ray(wanted: Wanted, state: State, folder: Folder) -> Process:
+    ray, jobs = (Address.parse(address, "Ray") for address in (state.ray, state.jobs))
+    client, agent, metrics, monitor, dashboard = free_ports(wanted.host, 5)
+    command = [
+        str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--disable-usage-stats",
+        f"--node-ip-address={wanted.host}", f"--port={ray.port}", "--include-dashboard=true",
+        f"--dashboard-host={wanted.host}", f"--dashboard-port={jobs.port}", f"--ray-client-server-port={client}",
+        f"--dashboard-agent-listen-port={agent}", f"--metrics-export-port={metrics}",
+        f"--temp-dir={state.ray_folder}", f"--object-store-memory={_OBJECT_STORE_BYTES}",
+    ]  # fmt: skip
+    for name, count in (("cpus", wanted.cpus), ("gpus", wanted.gpus)):
+        command += [] if count is None else [f"--num-{name}={count}"]
+    environment = {**_plain_environment(), **state.environment(folder)}
+    environment |= {"AUTOSCALER_METRIC_PORT": str(monitor), "DASHBOARD_METRIC_PORT": str(dashboard)}
+    # Jobs are started as `python -m cluster.job`: that is this Python.
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
+    return start(command, environment, folder.logs / "ray.log")
+
+
+def _plain_environment() -> dict[str, str]:
+    """This process's environment, without what would lead to another cluster, or a secret to all that is started."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_AUTH_", "MLFLOW_"))}
+    return {name: value for name, value in own.items() if name not in ("RAY_ADDRESS", "MISLABEL_CLUSTER")}
+
+
+def _start_mlflow(wanted: Wanted, state: State, folder: Folder) -> Process:
+    address = Address.parse(state.mlflow, "MLflow")
+    local = os.path.isdir(state.store)
+    at = state.store if local else str(folder.path)
+    backend = wanted.mlflow_backend or f"sqlite:///{at}/mlflow.db"
+    artifacts = f"{state.store.rstrip('/')}/mlartifacts"
+    environment = {**_plain_environment(), **mlflow_server.environment(backend, artifacts)}
+    if not address.is_loopback:
+        environment |= mlflow_server.protection(folder)
+    command = mlflow_server.command(address)
+    return start(command, environment, folder.logs / "mlflow.log")
+
+
+def _wait(state: State, folder: Folder, say: Say) -> None:
+    """Until both answer; MislabelError where one ends, or takes too long."""
+    say("starting Ray and MLflow …")
+    jobs = Jobs.of_folder(folder)
+    waiting = {"ray": jobs.is_ready, "mlflow": lambda: mlflow_server.answers(state.mlflow)}
+    deadline = time.monotonic() + START_SECONDS
+    while waiting:
+        for name in state.dead():
+            raise MislabelError(f"{name} ended right after its start; {_last_words(folder.logs / f'{name}.log')}")
+        if time.monotonic() > deadline:
+            late = " and ".join(waiting)
+            raise MislabelError(f"{late} did not answer within {START_SECONDS:g} s; see {folder.logs}")
+        waiting = {name: ready for name, ready in waiting.items() if not ready()}
+        time.sleep(_POLL_SECONDS)
+
+
+def _last_words(log: Path) -> str:
+    try:
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        lines = []
+    return "\n  ".join([f"the end of {log}:", *lines[-_LINES:]])
+
+
+def down(folder: Folder, say: Say) -> bool:
+    """End what `up` started, and nothing else; returns whether there was anything."""
+    with folder.locked():
+        state = read_state(folder)
+        if state is None:
+            return False
+        tickets = Queue(folder.queue).tickets() if folder.queue.is_dir() else []
+        if tickets:
+            names = ", ".join(ticket.sweep for ticket in tickets)
+            say(f"stopping {names}: packs are being checkpointed; submitting them again continues")
+            end([ticket.process for ticket in tickets if ticket.process is not None], END_SECONDS)
+        _end(state)
+        folder.clear()
+        return True
+
+
+def _end(state: State) -> None:
+    family = descendants(state.processes.values())
+    end(state.processes.values(), END_SECONDS)
+    # What Ray's own end has left behind.
+    end(family, END_SECONDS)
+    shutil.rmtree(state.ray_folder, ignore_errors=True)

@@ -1,0 +1,171 @@
+"""What `mislabel cluster up` started on this machine, in one file, and the folder that holds it and its secrets.
+
+<folder>/state.json      addresses, ports, processes with the time of their start, versions
+<folder>/token           Ray's token; mlflow-password beside it: both for their owner alone
+<folder>/queue/…         tickets of sweeps that run or wait, see cluster.queue
+<folder>/jobs/…          the specs that were sent
+<folder>/logs/…          what the servers say
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from typing import Any
+
+from cluster.address import Address
+from cluster.process import Process
+from cluster.secret import read_secret
+from sweeps.errors import MislabelError
+
+FOLDER = "MISLABEL_CLUSTER_DIR"
+_FORM = 1
+# Ray turns a loopback address into one that others can reach, and then listens on all of them, unless this is off. It
+# was made for systems whose firewall asks about every port; here it keeps a cluster of one machine to itself.
+_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where everything of a cluster's head is."""
+
+    path: Path
+
+    @classmethod
+    def here(cls) -> "Folder":
+        given = os.environ.get(FOLDER)
+        home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+        return cls(Path(given) if given else Path(home) / "mislabel" / "cluster")
+
+    @property
+    def state(self) -> Path:
+        return self.path / "state.json"
+
+    @property
+    def token(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def mlflow_password(self) -> Path:
+        return self.path / "mlflow-password"
+
+    @property
+    def queue(self) -> Path:
+        return self.path / "queue"
+
+    @property
+    def jobs(self) -> Path:
+        return self.path / "jobs"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Let no other process start or end a cluster here meanwhile."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self.path / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise MislabelError(f"{self.path}: another `mislabel cluster` is at work on it; wait for it") from None
+            yield
+
+    def clear(self) -> None:
+        """Remove what belonged to a cluster that is gone; logs stay."""
+        for name in ("state.json", "token", "mlflow-password", "mlflow-auth.ini", "mlflow-auth.db"):
+            (self.path / name).unlink(missing_ok=True)
+        for folder in (self.queue, self.jobs):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass
+class State:
+    """A cluster's head as it was started."""
+
+    host: str
+    ray: str
+    """Address of Ray's own server, host:port: what drivers and nodes connect to."""
+    jobs: str
+    """Address of the job server, http://host:port: what clients connect to."""
+    mlflow: str
+    store: str
+    at_once: int
+    """How many sweeps run at once."""
+    ray_folder: str
+    """Sessions, sockets and logs of Ray; its path must be short."""
+    versions: dict[str, str] = field(default_factory=dict)
+    processes: dict[str, Process] = field(default_factory=dict)
+
+    @property
+    def lives(self) -> bool:
+        return any(process.lives for process in self.processes.values())
+
+    @property
+    def is_loopback(self) -> bool:
+        return Address.parse(self.jobs, "a job server").is_loopback
+
+    def dead(self) -> list[str]:
+        """What was started and is no more."""
+        return [name for name, process in self.processes.items() if not process.lives]
+
+    def write(self, folder: Folder) -> None:
+        values = {"form": _FORM, **asdict(self)}
+        temporary = folder.state.with_suffix(".new")
+        temporary.write_text(json.dumps(values, indent=1))
+        temporary.replace(folder.state)
+
+    def environment(self, folder: Folder) -> dict[str, str]:
+        """What a process of this machine has in its environment to belong to the cluster; no secret is in it."""
+        return {**ray_environment(folder.token, self.is_loopback), FOLDER: str(folder.path)}
+
+    def mlflow_environment(self, folder: Folder) -> dict[str, str]:
+        """What MLflow's client has in its environment to be let in."""
+        if not folder.mlflow_password.exists():
+            return {}
+        return {"MLFLOW_TRACKING_USERNAME": "admin", "MLFLOW_TRACKING_PASSWORD": read_secret(folder.mlflow_password)}
+
+
+def ray_environment(token: Path, loopback: bool) -> dict[str, str]:
+    """How Ray's processes are told that a token is asked for, and where it is."""
+    own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
+    return {**own, **(_LOOPBACK if loopback else {})}
+
+
+def read_state(folder: Folder) -> State | None:
+    """The cluster that was started here, alive or not; None where none was."""
+    try:
+        values: dict[str, Any] = json.loads(folder.state.read_text())
+        if values.pop("form") != _FORM:
+            raise MislabelError(f"{folder.state}: written by another version of Mislabel; end its cluster with that")
+        processes = {name: Process.from_json(process) for name, process in values.pop("processes").items()}
+        return State(**values, processes=processes)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise MislabelError(f"{folder.state}: is damaged; remove it once no cluster runs here") from None
+
+
+def running_state(folder: Folder) -> State:
+    """The cluster that runs here; MislabelError where none does."""
+    state = read_state(folder)
+    if state is None or not state.lives:
+        raise MislabelError("no cluster runs on this machine; `mislabel cluster up` starts one")
+    return state
+
+
+def versions() -> dict[str, str]:
+    """What must agree between the machines of a cluster."""
+    return {"python": python_version(), "ray": version("ray"), "mislabel": version("mislabel")}
+
+
+def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+    """Where versions differ so that a sweep would fail or come out otherwise: Ray asks for equal ones."""
+    return [f"{name} {ours.get(name)}, not {theirs[name]}" for name in theirs if ours.get(name) != theirs[name]]

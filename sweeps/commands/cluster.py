@@ -1,0 +1,143 @@
+"""`mislabel cluster`: start, join, show and end a cluster."""
+
+from typing import Any
+
+import click
+
+from sweeps.commands import options
+from sweeps.commands.options import say
+
+
+@click.group()
+def command() -> None:
+    """Start a cluster on this machine, add machines to it, look at it, end it.
+
+    \b
+      mislabel cluster up                              # on this machine alone
+      mislabel cluster up --host 10.0.0.1 --store /shared/results
+      mislabel cluster join http://10.0.0.1:8265 --token-file token     # on another machine
+    """
+
+
+@command.command()
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Where to listen. Default: this machine alone can connect."
+)
+@options.store
+@click.option(
+    "--mlflow-backend", envvar="MISLABEL_MLFLOW_BACKEND", show_envvar=True, metavar="URI",
+    help="MLflow's database, such as postgresql://…. Default: a SQLite file in the store.",
+)  # fmt: skip
+@click.option("--sweeps", type=click.IntRange(1), default=2, show_default=True, help="How many sweeps run at once.")
+@click.option("--cpus", type=click.IntRange(0), help="CPU cores of this machine to use. Default: all.")
+@click.option("--gpus", type=click.IntRange(0), help="GPUs of this machine to use. Default: all.")
+def up(
+    host: str, store: str, mlflow_backend: str | None, sweeps: int, cpus: int | None, gpus: int | None
+) -> None:  # fmt: skip
+    """Start what a cluster's head runs: Ray with its job server, and MLflow's server.
+
+    Free ports are chosen. A token is made that every request must carry; who has it can run anything on the cluster,
+    so treat it like a key. Where --host lets others connect, use a network that you trust: what is sent is not
+    encrypted.
+    """
+    from cluster.service import Wanted, up
+    from cluster.state import Folder
+
+    folder = Folder.here()
+    state = up(Wanted(host, store, mlflow_backend, sweeps, cpus, gpus), folder, say)
+    say(f"jobs:    {state.jobs}  (MISLABEL_CLUSTER)")
+    say(f"token:   {folder.token}  (MISLABEL_TOKEN_FILE)")
+    protected = f"  (user admin, password in {folder.mlflow_password})" if folder.mlflow_password.exists() else ""
+    say(f"MLflow:  {state.mlflow}{protected}")
+    say(f"Ray:     {state.ray}")
+    say(f"store:   {state.store}")
+    if not state.is_loopback:
+        say(f"another machine joins with: mislabel cluster join {state.jobs} --token-file FILE")
+    say("`mislabel submit SPEC.yaml` sends a sweep, `mislabel cluster down` ends the cluster")
+
+
+@command.command()
+def down() -> int:
+    """End what `cluster up` started on this machine, and nothing else. Running sweeps checkpoint first."""
+    from cluster.service import down
+    from cluster.state import Folder
+
+    if down(Folder.here(), say):
+        say("the cluster is down")
+    else:
+        say("no cluster runs on this machine")
+    return 0
+
+
+@command.command()
+@click.argument("address")
+@click.option("--token-file", envvar="MISLABEL_TOKEN_FILE", show_envvar=True, required=True, metavar="FILE",
+              help="File with the cluster's token.")  # fmt: skip
+@click.option("--cpus", type=click.IntRange(0), help="CPU cores to bring. Default: all.")
+@click.option("--gpus", type=click.IntRange(0), help="GPUs to bring. Default: all.")
+@click.option("--host", help="Address under which the others reach this machine. Default: found by Ray.")
+def join(address: str, token_file: str, cpus: int | None, gpus: int | None, host: str | None) -> int:
+    """Add this machine to the cluster whose job server is at ADDRESS, until Ctrl-C.
+
+    It comes back by itself when the network was cut. Python, Ray and Mislabel must have the head's versions.
+    """
+    from pathlib import Path
+
+    from cluster.jobs import Jobs
+    from cluster.node import Joining, join
+
+    return join(Jobs.reached(address, token_file), Path(token_file), Joining(cpus, gpus, host), say)
+
+
+@command.command(cls=options.Query)
+@options.as_json
+def status(as_json: bool) -> None:
+    """Show a cluster: machines, sweeps that run and wait, store, MLflow, and versions that differ."""
+    from cluster import mlflow_server
+    from cluster.board import entries
+    from cluster.state import Folder, running_state
+    from cluster.survey import nodes
+
+    folder = Folder.here()
+    state = running_state(folder)
+    found = nodes(state, folder)
+    mlflow = mlflow_server.answers(state.mlflow)
+    queue = [entry.to_json() for entry in entries(folder, state)]
+    if as_json:
+        addresses = {"jobs": state.jobs, "ray": state.ray, "mlflow": state.mlflow, "mlflow_answers": mlflow}
+        told = {**addresses, "store": state.store, "at_once": state.at_once, "versions": state.versions}
+        differing = {node.host: other for node in found if (other := node.differing(state.versions))}
+        options.put_json({**told, "nodes": [node.to_json() for node in found], "sweeps": queue, "differing": differing})
+        return
+    _show(state, found, queue, mlflow)
+
+
+def _show(state: Any, found: list[Any], queue: list[dict[str, Any]], mlflow: bool) -> None:
+    from sweeps.commands.screen import columns, duration
+
+    rows = [
+        (
+            f"{node.host}{' (head)' if node.head else ''}", "alive" if node.alive else "dead", f"{node.cpus:g}",
+            f"{node.gpus:g}", f"{node.memory_bytes / 2**30:.1f} GiB", "; ".join(node.differing(state.versions)),
+        )
+        for node in found
+    ]  # fmt: skip
+    click.echo(columns(rows, ("machine", "state", "CPUs", "GPUs", "memory", "differs")))
+    if queue:
+        shown = [(q["name"], q["state"], q["owner"], str(q["priority"]), duration(q["seconds"])) for q in queue]
+        click.echo()
+        click.echo(columns(shown, ("sweep", "state", "owner", "priority", "since")))
+    click.echo()
+    click.echo(
+        columns(
+            [
+                ("MLflow", state.mlflow + ("" if mlflow else "  does not answer")),
+                ("store", state.store),
+                ("sweeps at once", str(state.at_once)),
+                ("versions", ", ".join(f"{name} {number}" for name, number in state.versions.items())),
+            ],
+            ("jobs", state.jobs),
+        )
+    )
+    for name in state.dead():
+        say(f"{name} has ended; `mislabel cluster down` and `up` start it again")

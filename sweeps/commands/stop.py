@@ -1,0 +1,30 @@
+"""`mislabel stop`: let a sweep checkpoint and finish."""
+
+import click
+
+from sweeps.commands import options
+from sweeps.commands.options import say
+
+
+@click.command(cls=options.Query)
+@click.argument("name")
+@options.store
+def command(name: str, store: str) -> None:
+    """Let a running sweep checkpoint its packs and finish; a queued one leaves the queue.
+
+    Works on a sweep that runs on this machine or on another one with the same store, and with --cluster on a
+    cluster's. `run` or `submit` with its spec continues it.
+    """
+    from cluster.board import entries_of_store
+    from cluster.queue import Queue
+    from cluster.state import Folder
+    from sweeps.heartbeat import ask_to_stop
+    from sweeps.store import Store
+
+    for entry in entries_of_store(store):
+        if entry.ticket.sweep == name:
+            Queue(Folder.here().queue).ask_to_stop(entry.ticket)
+            say(f"{name}: " + ("leaves the queue" if entry.before is not None else "stops; its packs checkpoint"))
+            return
+    ask_to_stop(Store(store).existing(name))
+    say(f"{name}: stops; its packs checkpoint")

@@ -1,0 +1,71 @@
+"""`mislabel submit`: send a sweep to a cluster."""
+
+import getpass
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from sweeps.commands import options
+from sweeps.commands.options import say
+
+if TYPE_CHECKING:
+    from cluster.jobs import Jobs
+
+
+@click.command()
+@options.spec_file
+@options.sets
+@options.quick
+@click.option(
+    "--priority", type=click.IntRange(-100, 100), default=0, show_default=True, help="The highest runs first."
+)
+@click.option("--owner", metavar="NAME", help="Whose sweep it is: owners share a cluster fairly. Default: your login.")
+@click.option("--retry-failed", is_flag=True, help="Also run again what failed before.")
+@click.option("--wait", is_flag=True, help="Show what the sweep says until it ends; its exit code is this one's.")
+@options.cluster
+@options.token_file
+def command(
+    spec: str, overrides: tuple[str, ...], quick: bool, priority: int, owner: str | None, retry_failed: bool,
+    wait: bool, cluster: str | None, token_file: str | None,
+) -> int:  # fmt: skip
+    """Send the sweep in SPEC.yaml to a cluster, where it runs when its turn has come.
+
+    The cluster runs what its store does not have yet: sending a spec again continues a sweep. This machine may
+    disconnect at any time. What is sent is the text of the spec; its task must be installed on the cluster.
+
+    \b
+      mislabel submit noise.yaml
+      mislabel submit noise.yaml --set seeds=20 --priority 10 --wait
+      mislabel submit noise.yaml --cluster http://10.0.0.1:8265 --token-file ~/token
+    """
+    from cluster.jobs import Jobs
+    from sweeps.check import read_spec
+
+    read, _ = read_spec(spec, overrides, quick)
+    jobs = Jobs.reached(cluster, token_file)
+    return send(jobs, read.name, read.to_yaml(), owner, priority, retry_failed, wait)
+
+
+def send(
+    jobs: "Jobs", name: str, spec: str, owner: str | None, priority: int, retry_failed: bool, wait: bool
+) -> int:  # fmt: skip
+    """Send a checked spec; print the id of its job."""
+    from cluster.request import SweepRequest, new_id
+    from sweeps.commands.logs import follow
+    from sweeps.errors import SweepBusyError
+
+    for job in jobs.list():
+        if job.metadata.get("sweep") == name and not job.ended:
+            raise SweepBusyError(f"{name} runs or waits on this cluster already, as {job.id}; wait for it, or stop it")
+    id = new_id(name)
+    jobs.submit(id, SweepRequest(name, spec, owner or login(), priority, retry_failed).metadata())
+    click.echo(id)
+    if wait:
+        return follow(jobs, id)
+    say(f"sent {name} to {jobs.address.url}; `mislabel logs -f {name}` follows it, `mislabel status {name}` counts")
+    return 0
+
+
+def login() -> str:
+    return re.sub(r"[^A-Za-z0-9_.@-]", "_", getpass.getuser())[:64]
