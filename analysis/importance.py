@@ -9,9 +9,11 @@ Optuna weighs a parameter's values by their distance on a linear scale, and word
 places instead of values: on the parameter's own scale in a range, and the number in the list where values are listed or
 on a grid, so that each counts alike. Parameters that are zipped can't be told apart and are one.
 
-Only cells count of which every run was trained to the end and has a value. The interval reaches two standard deviations
-over resamples to each side: seeds are drawn anew within each cell, and cells anew among all (in forests, for every
-tree).
+Cells are compared at the end of their runs; where some were stopped early, all are at the step where the first was:
+those that went on are the better ones, and would tell less. Only cells count of which every run has a value there.
+
+The interval reaches two standard deviations over resamples to each side: seeds are drawn anew within each cell, and
+cells anew among all (in forests, for every tree).
 """
 
 import warnings
@@ -25,6 +27,7 @@ import pandas as pd
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.importance import PedAnovaImportanceEvaluator
 
+from analysis.comparison import common_step, values_of
 from analysis.fanova import forest_of, variance_shares
 from analysis.study import Cells, objectives_of, quietly
 from sweeps.errors import MislabelError, nearest
@@ -41,13 +44,18 @@ _MOST_CELLS_OF_A_STUDY = 1000
 
 
 def importance_of(
-    sweep: "Sweep", metric: str | Sequence[str] | None = None, method: str | None = None, goal: str | None = None
+    sweep: "Sweep",
+    metric: str | Sequence[str] | None = None,
+    method: str | None = None,
+    goal: str | None = None,
+    step: int | None = None,
 ) -> pd.DataFrame:
     """A row per parameter, the most important first: `importance`, `low` and `high`.
 
     For several metrics, or objectives, there are instead three columns of each, such as loss, loss_low and loss_high.
     The method is by default fanova, or ped_anova where a parameter varies under a condition. Only ped_anova looks at
-    the goal. `attrs` of the table tells the method, and how many cells it rests on.
+    the goal. With `step`, metrics are taken there. `attrs` of the table tells the method, how many cells it rests on,
+    and the step, which is None for the end.
     """
     cells = Cells(sweep)
     parameters = _parameters(sweep, cells)
@@ -57,15 +65,16 @@ def importance_of(
     names = list(known) if metric is None else [metric] if isinstance(metric, str) else list(metric)
     goals = [goal or known.get(name) or (None if chosen == "ped_anova" else "minimize") for name in names]
     objectives = objectives_of(sweep, names, [goal or "" for goal in goals])
+    step = common_step(sweep) if step is None else step
     columns: dict[str, Any] = {"parameter": [parameter.name for parameter in parameters]}
     counts = {}
     for objective in objectives:
-        values = _complete_values(sweep, objective.name)
+        values = _complete_values(sweep, objective.name, step)
         rows = [i for i, cell in enumerate(cells.ids) if cell in values]
         if len(rows) < FEWEST_CELLS:
             raise MislabelError(
-                f"importances for {objective.name} need at least {FEWEST_CELLS} cells of which all runs were trained "
-                f"to the end and have a value; {sweep.name} has {len(rows)}"
+                f"importances for {objective.name} need at least {FEWEST_CELLS} cells of which every run has a value; "
+                f"{sweep.name} has {len(rows)}"
             )
         sign = 1.0 if objective.goal == "minimize" else -1.0
         estimates = _estimated(parameters, rows, [sign * values[cells.ids[i]] for i in rows], chosen)
@@ -74,7 +83,7 @@ def importance_of(
         columns.update(zip(ends, estimates, strict=True))
         counts[objective.name] = len(rows)
     table = pd.DataFrame(columns).sort_values(list(columns)[1], ascending=False, kind="stable", ignore_index=True)
-    table.attrs.update(method=chosen, cells=counts)
+    table.attrs.update(method=chosen, cells=counts, step=step)
     return table
 
 
@@ -146,16 +155,11 @@ def _method(sweep: "Sweep", parameters: Sequence[_Parameter], method: str | None
     return chosen
 
 
-def _complete_values(sweep: "Sweep", metric: str) -> Mapping[str, np.ndarray]:
-    """By cell of which all runs have one: the metric at the end of each run."""
-    runs = sweep.read("runs", ["cell_id", "status", metric])
-    runs = runs[runs["status"].isin(["done", "stopped", "diverged"])]
-    values = runs[metric].where(runs["status"] == "done").astype(float)
-    return {
-        str(cell): own.to_numpy()
-        for cell, own in values.groupby(runs["cell_id"], sort=False)
-        if np.isfinite(own.to_numpy()).all()
-    }
+def _complete_values(sweep: "Sweep", metric: str, step: int | None) -> Mapping[str, np.ndarray]:
+    """By cell of which all runs have one: the metric of each run, at its end or at that step."""
+    table = values_of(sweep, metric, step)
+    groups = table["value"].groupby(table["cell_id"], sort=False)
+    return {str(cell): own.to_numpy() for cell, own in groups if np.isfinite(own.to_numpy()).all()}
 
 
 def _estimated(

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import origin, page, panels
+from analysis.comparison import common_step, values_of
 from analysis.page import value_text, with_interval
 from analysis.panels import Dimension
 from analysis.ranking import ranked
@@ -192,10 +193,19 @@ class _Report:
         table = pd.DataFrame({"cell_id": found.ids})
         for name in found.names:
             table[name] = pd.Series(found.values[name]).where(pd.Series(found.active[name], dtype=bool))
-        means = self.sweep.cells(self.metric, by="cell_id").drop(columns=["std", "low", "high"])
-        table = table.merge(means, on="cell_id", how="left")
-        complete = (table["stopped"] == 0) & (table["n"] == table["runs"]) & table["mean"].notna()
-        return table.assign(complete=complete)
+        values = values_of(self.sweep, self.metric, self.step)
+        means = values.groupby("cell_id")["value"].agg(lambda own: own.mean(skipna=False))
+        mean = table["cell_id"].map(means)
+        return table.assign(mean=mean, complete=np.isfinite(mean))
+
+    @cached_property
+    def step(self) -> int | None:
+        return common_step(self.sweep)
+
+    @property
+    def _where(self) -> str:
+        """At which step cells are compared, for captions."""
+        return "" if self.step is None else f" at step {self.step:,}, where the first run was stopped"
 
     @cached_property
     def dimensions(self) -> list[Dimension]:
@@ -237,7 +247,7 @@ class _Report:
         shown = page.figure(panels.importances(table), _how(table)) if table is not None else ""
         dimensions = self._by_importance if self.cells["complete"].sum() >= _FEWEST else []
         if len(dimensions) > 1:
-            caption = f"Mean {self.metric} over the two parameters that matter most."
+            caption = f"Mean {self.metric} over the two parameters that matter most{self._where}."
             if not (dimensions[0].listed and dimensions[1].listed):
                 caption += " Each dot is a cell."
             shown += page.figure(panels.contour(self.cells, self.metric, *dimensions[:2]), caption)
@@ -245,7 +255,7 @@ class _Report:
         if dimensions:
             lines = " The line is the mean over the cells of each value." if any(d.listed for d in dimensions) else ""
             drawn = panels.slices(self.cells, self.metric, dimensions[:_MOST_SLICES])
-            slices = page.figure(drawn, f"Each dot is a cell: its mean over seeds.{lines}")
+            slices = page.figure(drawn, f"Each dot is a cell: its mean over seeds{self._where}.{lines}")
         return page.section(f"What {self.metric} depends on", page.words(why_not), page.pair(shown), slices)
 
     def search(self) -> str:
@@ -256,11 +266,9 @@ class _Report:
         dimensions = [d for d in self._by_importance if self.cells.loc[self.cells["complete"], d.name].notna().all()]
         if len(dimensions) > 1 and self.goal:
             drawn = panels.parallel(self.cells, self.metric, self.goal, dimensions[:_MOST_SLICES])
-            lines = page.figure(drawn, "A line per cell; those of the best tenth stand out.")
+            lines = page.figure(drawn, f"A line per cell{self._where}; those of the best tenth stand out.")
         title = "All cells" if not self.spec.method.learns else "The search"
-        return page.section(
-            title, page.figure(history, "Cells that were trained to the end, with their mean over seeds."), lines
-        )
+        return page.section(title, page.figure(history, f"Cells with their mean over seeds{self._where}."), lines)
 
     def _closing(self) -> str:
         return (
@@ -284,7 +292,10 @@ def _how(table: pd.DataFrame) -> str:
         "interactions, and noise over seeds",
         "ped_anova": "How far the best tenth of the cells differ from all in each parameter (PED-ANOVA), scaled to 1",
     }[table.attrs["method"]]
-    return f"{how}. From {cells} cells; the whiskers reach two standard deviations over resamples of seeds and cells."
+    at = "" if table.attrs["step"] is None else f" at step {table.attrs['step']:,}, where the first run was stopped"
+    return (
+        f"{how}. From {cells} cells{at}; the whiskers reach two standard deviations over resamples of seeds and cells."
+    )
 
 
 def _interval(row: "pd.Series[Any]", metric: str) -> str:

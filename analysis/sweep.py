@@ -143,12 +143,16 @@ class Sweep:
         return study_of(self, metric, goal, curves)
 
     def importance(
-        self, metric: str | Sequence[str] | None = None, method: str | None = None, goal: str | None = None
+        self,
+        metric: str | Sequence[str] | None = None,
+        method: str | None = None,
+        goal: str | None = None,
+        step: int | None = None,
     ) -> pd.DataFrame:
         """How much each parameter matters for the metric, or for each objective; see `analysis.importance`."""
         from analysis.importance import importance_of
 
-        return importance_of(self, metric, method, goal)
+        return importance_of(self, metric, method, goal, step)
 
     def _grouping(self, by: str | Sequence[str] | None) -> list[str]:
         if by is None:

@@ -80,7 +80,7 @@ def _progress(results: Results) -> Iterator[Point]:
 def best_cells(results: Results, objective: Objective) -> pd.DataFrame:
     """Mean, standard deviation and runs of each cell that has a result, best first.
 
-    Cells of which a run has no value come last. Those that were stopped early are measured at another step: they are not
+    Cells of which a run has no value come last. Those that were stopped early are measured at another step, and are not
     among them.
     """
     if objective.name not in results.metrics:

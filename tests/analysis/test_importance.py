@@ -72,7 +72,7 @@ def test_shares_of_a_sum_are_the_shares_of_its_variances(sums: Sweep) -> None:
     table = sums.importance()
     assert table["parameter"].tolist() == ["a", "b", "c"]
     assert by_name(table) == pytest.approx({"a": 0.9, "b": 0.1, "c": 0.0}, abs=0.03)
-    assert table.attrs == {"method": "fanova", "cells": {"loss": 400}}
+    assert table.attrs == {"method": "fanova", "cells": {"loss": 400}, "step": None}
 
 
 def test_the_interval_is_around_the_importance(sums: Sweep) -> None:
@@ -197,7 +197,7 @@ def test_a_constant_metric_depends_on_nothing(store: Store) -> None:
         (
             3,
             {"a": UNIT},
-            "need at least 4 cells of which all runs were trained to the end and have a value; made has 3",
+            "need at least 4 cells of which every run has a value; made has 3",
         ),
         (9, {"a": 1.0}, "made varies no parameter"),
     ],
