@@ -50,33 +50,23 @@ def parameters(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def zipped(draw: st.DrawFn, given: dict[str, Any]) -> list[list[str]]:
-    """Two of the axes with lists of values and without conditions, cut to one length; or none."""
-    fit = [name for name, axis in given.items() if isinstance(axis, dict) and "values" in axis and "when" not in axis]
-    if len(fit) < 2 or not draw(st.booleans()):
-        return []
-    group = draw(st.permutations(fit))[:2]
-    length = min(len(given[name]["values"]) for name in group)
-    for name in group:
-        given[name]["values"] = given[name]["values"][:length]
-    return [list(group)]
-
-
-@st.composite
 def spaces(draw: st.DrawFn, *methods: str) -> dict[str, Any]:
     """Parameters, groups and exclusions of a spec with one of these methods, steps and branches among them."""
     method = draw(st.sampled_from(methods))
     given = draw(parameters().filter(lambda found: any(isinstance(axis, dict) for axis in found.values())))
-    values: dict[str, Any] = {"method": method, "zip": draw(zipped(given)), "parameters": given}
+    values: dict[str, Any] = {"method": method, "parameters": given}
+    if draw(st.booleans()):
+        pairs = st.tuples(st.integers(1, 32), st.integers(0, 1000))
+        widths, levels = zip(*draw(st.lists(pairs, min_size=2, max_size=3, unique=True)), strict=True)
+        given |= {"width": {"values": list(widths)}, "level": {"values": list(levels)}}
+        values["zip"] = [["level", "width"]]
     values["exclude"] = draw(st.lists(conditions, max_size=2, unique=True))
     if draw(st.booleans()):
         given["x"] = draw(st.sampled_from([{"min": -1, "max": 1, "step": 0.1}, {"min": 0, "max": 6, "step": 2}]))
-        values["zip"] = [group for group in values["zip"] if "x" not in group]
     if method != "grid":
         axes = [name for name, axis in given.items() if isinstance(axis, dict)]
         fit = [name for name in axes if "when" not in given[name]]
-        grouped = {name for group in values["zip"] for name in group}
-        if fit and len(axes) > (2 if grouped else 1) and draw(st.booleans()):
+        if fit and len(axes) > (2 if "zip" in values else 1) and draw(st.booleans()):
             given[draw(st.sampled_from(fit))]["grid"] = True
         values["method"] = {"name": method, "seed": draw(st.integers(0, 3))}
         values["budget"] = {"cells": draw(st.integers(30, 90))}
