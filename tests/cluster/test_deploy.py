@@ -112,7 +112,7 @@ def test_a_cloud_cluster_has_a_token_on_every_node_and_its_dashboard_on_the_head
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp"])
 def test_the_commands_of_a_cloud_node_set_its_environment_up_once(cloud: str, tmp_path: Path) -> None:
-    """Run as Ray's updater runs them over SSH, twice, as a second `ray up` does."""
+    """Run by bash, in parentheses as Ray puts them, twice, as by a second `ray up`; without SSH and its login shell."""
     config = prepared(read(f"{cloud}.yaml"))
     show = "env | grep -E '^(RAY_AUTH_MODE|MISLABEL_STORE|MLFLOW_TRACKING_URI|PATH)='"
     for command in [
