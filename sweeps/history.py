@@ -7,6 +7,7 @@ The models lose little by it: TPE forms its good density from 25 trials at most 
 import copy
 import random
 from collections.abc import Container
+from operator import attrgetter
 
 import numpy as np
 from optuna.storages import InMemoryStorage
@@ -14,6 +15,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
+_NUMBER = attrgetter("number")
 
 
 class History(InMemoryStorage):
@@ -46,7 +48,7 @@ class History(InMemoryStorage):
         trials = {trial_id: self.get_trial(trial_id) for trial_id in self._others}
         self._others = [i for i, trial in trials.items() if not trial.state.is_finished()]
         ended = [trial for trial in trials.values() if trial.state in _ENDED]
-        self._ended = sorted([*self._ended, *ended], key=lambda trial: trial.number)
+        self._ended = sorted([*self._ended, *ended], key=_NUMBER)
         signs = [1 if d == StudyDirection.MINIMIZE else -1 for d in self.get_study_directions(study_id)]
         surplus = len(self._ended) - self.shown
         if surplus > 0:
@@ -64,10 +66,12 @@ class History(InMemoryStorage):
             waiting: list[FrozenTrial] = super().get_all_trials(study_id, deepcopy, states)
             return waiting
         others = [self.get_trial(trial_id) for trial_id in self._others]
-        running = [trial for trial in others if trial.state is TrialState.RUNNING][-(self.shown // 3) :]
-        since = [trial for trial in others if trial.state is TrialState.COMPLETE]
-        trials = sorted([*self._seen, *since, *running], key=lambda trial: trial.number)
-        shown = [trial for trial in trials if states is None or trial.state in states]
+        shown = [trial for trial in others if trial.state is TrialState.RUNNING][-(self.shown // 3) :]
+        shown += [trial for trial in others if trial.state is TrialState.COMPLETE]
+        if states is None or any(state in states for state in _ENDED):
+            shown = sorted([*self._seen, *shown], key=_NUMBER)
+        if states is not None:
+            shown = [trial for trial in shown if trial.state in states]
         return copy.deepcopy(shown) if deepcopy else shown
 
 

@@ -16,7 +16,7 @@ from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 from optuna.samplers._tpe.sampler import _split_trials, default_gamma, default_gamma_multiobjective
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
-from scipy.special import log_ndtr, logsumexp, ndtr
+from scipy.special import log_ndtr, logsumexp, ndtr, ndtri_exp
 
 
 class BatchTPESampler(TPESampler):
@@ -28,6 +28,8 @@ class BatchTPESampler(TPESampler):
         self._inferred: dict[str, BaseDistribution] | None = None
         self._models: dict[tuple[str, ...], tuple[Estimator, dict[str, np.ndarray], np.ndarray]] = {}
         """For each group of axes: the density of good trials, and the others' values and numbers."""
+        self._running: dict[tuple[str, ...], dict[int, dict[str, float]]] = {}
+        """For each group of axes: the values of running trials; none of a trial without some of the axes."""
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         if self._inferred is None:
@@ -36,11 +38,20 @@ class BatchTPESampler(TPESampler):
 
     def _sample(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> dict[str, Any]:
         good, others, numbers = self._model(study, search_space)
-        running = [t for t in _trials(study, TrialState.RUNNING) if t.number != trial.number]
-        running = [t for t in running if search_space.keys() <= self._get_params(t, study).keys()]
-        beside = self._get_internal_repr(running, search_space, study)
-        order = np.argsort([*numbers, *(t.number for t in running)], kind="stable")
-        observed = {name: np.concatenate([others[name], beside[name]])[order] for name in search_space}
+        rows = self._running.setdefault(tuple(search_space), {})
+        running = []
+        for other in _trials(study, TrialState.RUNNING):
+            if other.number != trial.number:
+                if other.number not in rows:
+                    found = self._get_internal_repr([other], search_space, study)
+                    rows[other.number] = {name: float(column[0]) for name, column in found.items() if len(column)}
+                if rows[other.number]:
+                    running.append(other.number)
+        order = np.argsort([*numbers, *running], kind="stable")
+        observed = {
+            name: np.concatenate([others[name], [rows[number][name] for number in running]])[order]
+            for name in search_space
+        }
         rest = Estimator(observed, search_space, self._parzen_estimator_parameters)
         candidates = good.sample(self._rng.rng, self._n_ei_candidates)
         best = self._compare(candidates, good.log_pdf(candidates) - rest.log_pdf(candidates))
@@ -67,6 +78,18 @@ def _trials(study: Study, *states: TrialState) -> list[FrozenTrial]:
 class Estimator(_ParzenEstimator):
     """A mixture of kernels, one for each trial."""
 
+    def sample(self, rng: np.random.RandomState, size: int) -> dict[str, np.ndarray]:
+        """Candidates drawn from the mixture, with the same random numbers as Optuna's own."""
+        mixture = self._mixture_distribution
+        kernel = rng.choice(len(mixture.weights), p=mixture.weights, size=size)
+        named = dict(zip(self._search_space, mixture.distributions, strict=True))
+        drawn = {n: _drawn_choices(k.weights[kernel], rng) for n, k in named.items() if hasattr(k, "weights")}
+        numbers = [name for name in named if name not in drawn]
+        if numbers:
+            places = rng.uniform(size=(len(numbers), size))
+            drawn |= {n: _drawn_numbers(named[n], kernel, at) for n, at in zip(numbers, places, strict=True)}
+        return {name: drawn[name] for name in named}
+
     def log_pdf(self, samples_dict: dict[str, np.ndarray]) -> np.ndarray:
         """The logarithm of the density at each candidate."""
         mixture = self._mixture_distribution
@@ -77,6 +100,30 @@ class Estimator(_ParzenEstimator):
         with np.errstate(divide="ignore"):
             density: np.ndarray = logsumexp(logs, axis=1)
         return density
+
+
+def _drawn_choices(weights: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+    at = rng.rand(len(weights))
+    below = np.cumsum(weights, axis=1)
+    below[:, -1] = 1
+    found: np.ndarray = (below < at[:, None]).sum(axis=1).astype(float)
+    return found
+
+
+def _drawn_numbers(kernels: Any, kernel: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """At these places, between 0 and 1, of the mass that each one's kernel has inside the range."""
+    mu, sigma = kernels.mu[kernel], kernels.sigma[kernel]
+    a, b = (kernels.adapted_low - mu) / sigma, (kernels.adapted_high - mu) / sigma
+    # From the side where the tail is exact.
+    left = a < 0
+    low, part = np.where(left, a, -b), np.where(left, places, 1 - places)
+    at = ndtri_exp(np.logaddexp(log_ndtr(low), np.log(part) + _log_mass(a, b)))
+    x = np.where(left, at, -at) * sigma + mu
+    x = np.exp(x) if kernels.is_log else x
+    if kernels.step:
+        x = np.clip(kernels.low + np.round((x - kernels.low) / kernels.step) * kernels.step, kernels.low, kernels.high)
+    found: np.ndarray = x
+    return found
 
 
 def _of_choices(kernels: Any, x: np.ndarray) -> np.ndarray:
