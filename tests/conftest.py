@@ -20,6 +20,18 @@ hypothesis.settings.register_profile("mislabel", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("mislabel")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test marked data("mnist") is skipped where that data set was not fetched."""
+    from tasks.data.images import AbsentData, images
+
+    for mark in item.iter_markers("data"):
+        for name in mark.args:
+            try:
+                images(name)
+            except AbsentData as absent:
+                pytest.skip(str(absent))
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(str(tmp_path / "store"))

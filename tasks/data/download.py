@@ -45,7 +45,7 @@ def _fetch(url: str, part: Path, show: Show) -> None:
     has = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={has}-"} if has else {})
     try:
-        response = urllib.request.urlopen(request, timeout=_SECONDS)
+        response = urllib.request.build_opener().open(request, timeout=_SECONDS)
     except urllib.error.HTTPError as error:
         if error.code != 416:  # what is there is longer than the file: it is of another one
             raise

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tasks.data.catalogue import SOURCES, Source
 from tasks.data.folder import alone, data_folder, shown, written_whole
@@ -197,16 +198,22 @@ def _converted(root: Path, name: str) -> Path:
 
 
 def _digits() -> Images:
-    """scikit-learn's digits; every fifth is for testing. Of 17 shades, the lightest becomes 255."""
+    """scikit-learn's digits; every fifth of each class is for testing. Of 17 shades, the lightest becomes 255."""
     from sklearn.datasets import load_digits
 
     found = load_digits()
     x = torch.from_numpy(found.images * 255 / _LARGEST_DIGIT).round().to(torch.uint8)[:, None]
     y = torch.from_numpy(found.target).long()
-    test = torch.arange(len(y)) % 5 == 4
+    test = held_out(y)
     tensors = {"train_x": x[~test], "train_y": y[~test], "test_x": x[test], "test_y": y[test]}
     classes = tuple(map(str, range(10)))
     return Images(EMBEDDED, **tensors, classes=classes, checksum=checksum_of(tensors, classes))
+
+
+def held_out(y: Tensor) -> Tensor:
+    """True for every fifth sample of each class: the test part of data that comes without one."""
+    place = functional.one_hot(y).cumsum(dim=0).gather(1, y[:, None])[:, 0]  # within its class, from 1
+    return place % 5 == 0
 
 
 def _class_number(whole: Images, word: str) -> int:

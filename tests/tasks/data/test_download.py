@@ -1,0 +1,103 @@
+import hashlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.data.download import FetchError, download
+
+CONTENT = bytes(range(256)) * 4096
+MD5 = hashlib.md5(CONTENT).hexdigest()
+
+
+class Server(ThreadingHTTPServer):
+    breaks_after: int | None = None
+    resumes = True
+    asked: list[str | None]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        asked = self.headers.get("Range")
+        self.server.asked.append(asked)
+        first = int(asked.removeprefix("bytes=").rstrip("-")) if asked and self.server.resumes else 0
+        if self.path != "/file":
+            self.send_error(404)
+            return
+        if first >= len(CONTENT):
+            self.send_error(416)
+            return
+        self.send_response(206 if first else 200)
+        self.send_header("Content-Length", str(len(CONTENT) - first))
+        self.end_headers()
+        body = CONTENT[first:]
+        self.wfile.write(body if self.server.breaks_after is None else body[: self.server.breaks_after])
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), Handler) as serving:
+        serving.asked = []
+        thread = threading.Thread(target=serving.serve_forever)
+        thread.start()
+        yield serving
+        serving.shutdown()
+        thread.join()
+
+
+def address(server: Server, path: str = "/file") -> str:
+    return f"http://127.0.0.1:{server.server_address[1]}{path}"
+
+
+def silent(what: str, done: int, total: int) -> None:
+    pass
+
+
+def test_a_file_is_fetched_with_progress_and_not_again(server: Server, tmp_path: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    for _ in range(2):
+        download(address(server), tmp_path / "file", MD5, lambda *at: seen.append(at))
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert len(server.asked) == 1
+    assert seen[-1] == ("file", len(CONTENT), len(CONTENT))
+    assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_an_interrupted_download_goes_on_where_it_ended(server: Server, tmp_path: Path, resumes: bool) -> None:
+    server.breaks_after, server.resumes = 300_000, resumes
+    with pytest.raises(FetchError, match=r"ended after 300,000 of|IncompleteRead"):
+        download(address(server), tmp_path / "file", MD5, silent)
+    assert not (tmp_path / "file").exists()
+    server.breaks_after = None
+    download(address(server), tmp_path / "file", MD5, silent)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert server.asked[1] == f"bytes={300_000}-"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_another_file_than_expected_is_not_kept(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match="another file than expected"):
+        download(address(server), tmp_path / "file", "0" * 32, silent)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_left_of_another_file_is_dropped(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file.part").write_bytes(b"x" * (len(CONTENT) + 5))
+    download(address(server), tmp_path / "file", MD5, silent)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+def test_what_can_not_be_reached_is_said(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match="/nothing: Not Found"):
+        download(address(server, "/nothing"), tmp_path / "file", MD5, silent)
+    with pytest.raises(FetchError, match="refused"):
+        download("http://127.0.0.1:9/file", tmp_path / "file", MD5, silent)

@@ -1,0 +1,58 @@
+import hashlib
+import multiprocessing
+import time
+from pathlib import Path
+
+import pytest
+
+from tasks.data.folder import alone, data_folder, md5_of, shown, written_whole
+
+
+def test_the_folder_is_given_or_named_by_the_environment_or_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MISLABEL_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert data_folder() == tmp_path / "cache" / "mislabel" / "data"
+    monkeypatch.setenv("MISLABEL_DATA", str(tmp_path / "shared"))
+    assert data_folder() == tmp_path / "shared"
+    assert data_folder(tmp_path / "own") == tmp_path / "own"
+
+
+def test_a_path_is_shown_as_people_write_it() -> None:
+    assert shown(Path.home() / "data") == "~/data"
+    assert shown(Path("/data")) == "/data"
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+    with pytest.raises(ZeroDivisionError), written_whole(path) as unfinished:
+        unfinished.write_text(f"half {1 / 0}")
+    assert list(path.parent.iterdir()) == []
+    with written_whole(path) as unfinished:
+        unfinished.write_text("whole")
+        assert not path.exists()
+    assert [each.name for each in path.parent.iterdir()] == ["file"]
+    assert path.read_text() == "whole"
+    assert md5_of(path) == hashlib.md5(b"whole").hexdigest()
+
+
+def _hold(folder: Path, marks: Path) -> None:
+    with alone(folder, "mnist"):
+        first = not marks.exists()
+        marks.touch()
+        time.sleep(0.2)
+        if first:
+            marks.unlink()
+
+
+def test_one_process_at_a_time_is_alone(tmp_path: Path) -> None:
+    """Whoever comes second would find the mark of the first, were both in the body at once."""
+    marks = tmp_path / "busy"
+    context = multiprocessing.get_context("fork")
+    both = [context.Process(target=_hold, args=(tmp_path, marks)) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join()
+    assert not marks.exists()

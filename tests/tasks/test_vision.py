@@ -1,0 +1,19 @@
+import subprocess
+import sys
+
+import torch
+
+from tasks.vision import vision
+
+
+def test_torchvisions_parts_can_be_used() -> None:
+    assert vision("datasets").MNIST.resources
+    assert vision("models.resnet").resnet18
+    image = vision("transforms.functional").hflip(torch.arange(4).reshape(1, 2, 2))
+    assert image.tolist() == [[[1, 0], [3, 2]]]
+
+
+def test_it_is_not_imported_before_it_is_asked_for() -> None:
+    script = "import sys, tasks.vision, tasks.data.images, tasks.images.networks; print('torchvision' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
