@@ -145,6 +145,9 @@ def _searched(spec: Spec, task: Task[Any]) -> Iterator[Mistake]:
     elif len(found) > cells:
         text = f"{cells} is fewer than the {len(found)} branches that {names} make; each needs one cell at least"
         yield ("budget", "cells"), text
+    else:
+        shared = f" ({cells} are shared by {len(found)} branches)"
+        yield from ((path, text + shared) for path, text in refusals(found[-1], task))
 
 
 def _tried_first(spec: Spec, task: Task[Any]) -> Iterator[Mistake]:

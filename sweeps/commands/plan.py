@@ -110,9 +110,14 @@ def _text(plan: "Plan") -> str:
 
 
 def _cells(plan: "Plan") -> str:
-    asked = plan.spec.budget.cells
-    if plan.spec.method.learns:
-        return f"{plan.cells:,}, proposed as results come in"
+    from sweeps.space import branches
+
+    asked, method = plan.spec.budget.cells, plan.spec.method
+    if method.learns:
+        share = max(branch.budget.cells or 0 for branch in branches(plan.spec, plan.task))
+        blind = method.name in ("tpe", "gp", "cmaes") and share <= method.startup and not plan.spec.start_from
+        late = f"; all at random, as method.startup = {method.startup} asks for" if blind else ""
+        return f"{plan.cells:,}, proposed as results come in{late}"
     if asked is not None and plan.cells < asked:
         return f"{plan.cells:,}; {asked:,} are asked for, but no more exist or were found"
     return f"{plan.cells:,}"

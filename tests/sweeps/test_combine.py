@@ -61,6 +61,8 @@ def zipped(*groups: list[str], **parameters: Any) -> dict[str, Any]:
         (searched(parameters={"x": X, "level": {"min": 1, "max": 900, "grid": True},
                               "rate": {"min": 0.1, "max": 1, "points": 50, "grid": True}}),
          "parameters: level, rate with grid: true make 45,000 branches, more than 10,000; give fewer values"),
+        (searched(method={"name": "nsga2", "population": 4}, parameters={"x": X, "width": {**WIDTHS, "grid": True}}),
+         "method.population: 4 of budget.cells = 4 leave none for a second generation; give fewer (12 are shared by 3"),
         ({"parameters": {"x": {**X, "step": 1e-6}}},
          "parameters.x: a grid over it has 1,000,001 values, more than 10,000; give a larger step"),
         # Cells to try first

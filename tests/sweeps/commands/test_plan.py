@@ -90,7 +90,7 @@ def test_a_plan_says_how_a_search_goes_about_it(mislabel: Mislabel, write_spec: 
     assert said.code == 0
     rows = shown(said)
     assert rows["sweep"] == "bowls: task bowl, method tpe"
-    assert rows["cells"] == "20, proposed as results come in"
+    assert rows["cells"] == "20, proposed as results come in; all at random, as method.startup = 20 asks for"
     assert rows["branches"] == "3, one for each combination of level: 6 or 7 cells each"
     assert rows["first"] == "1 cell to try first"
     assert rows["runs"] == "40 (2 seeds per cell, up to 8 for contenders)"
@@ -98,6 +98,8 @@ def test_a_plan_says_how_a_search_goes_about_it(mislabel: Mislabel, write_spec: 
     assert "stopping" not in rows
     plan = mislabel("plan", spec, "--workers", "1", "--json").json
     assert (plan["method"], plan["branches"], plan["seeds_up_to"]) == ("tpe", 3, 8)
+    rows = shown(mislabel("plan", spec, "--workers", "1", "--set", "method={name: tpe, startup: 5}"))
+    assert rows["cells"] == "20, proposed as results come in"
 
 
 @pytest.mark.parametrize("method", ["random", "qmc"])
