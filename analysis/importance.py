@@ -173,7 +173,9 @@ def _estimated(
     count = min(len(rows), _MOST_CELLS_OF_A_STUDY) if method == "ped_anova" else len(rows)
     resampled = []
     for i in range(_RESAMPLES):
-        again = np.array([rng.choice(own, len(own)).mean() if len(own) > 1 else own[0] for own in costs])
+        again = np.array(
+            [own[rng.integers(len(own), size=len(own))].mean() if len(own) > 1 else own[0] for own in costs]
+        )
         # Trees draw their own cells.
         chosen = rng.integers(len(rows), size=count) if method == "ped_anova" else np.arange(count)
         some = [rows[j] for j in chosen]

@@ -29,7 +29,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .tile span { color: var(--faint); font-size: 13px; }
 .tile.bad b { color: var(--bad); }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; min-width: 60%; font-size: 13.5px; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 600; color: var(--faint); border-bottom: 1px solid var(--line); }
 th, td { padding: 5px 26px 5px 0; vertical-align: top; }
 td { border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }

@@ -10,9 +10,11 @@ distances are right; a list of words, or of true and false, is categorical.
 """
 
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,13 +46,16 @@ def study_of(
     """
     objectives = objectives_of(sweep, metric, goal)
     cells = Cells(sweep)
-    tables = [sweep.cells(objective.name, by="cell_id").set_index("cell_id") for objective in objectives]
+    tables = [
+        {row["cell_id"]: row for row in sweep.cells(objective.name, by="cell_id").to_dict("records")}
+        for objective in objectives
+    ]
     shown = _mean_curves(sweep, objectives[0].name) if curves else {}
     with quietly():
         study = optuna.create_study(directions=[o.goal for o in objectives], study_name=sweep.name)
         study.set_metric_names([objective.name for objective in objectives])
         for i, cell in enumerate(cells.ids):
-            rows = [table.loc[cell] if cell in table.index else None for table in tables]
+            rows = [table.get(cell) for table in tables]
             study.add_trial(_trial(cells, i, objectives, rows, shown.get(cell, {})))
     return study
 
@@ -123,13 +128,12 @@ class Cells:
         """What varies in this cell."""
         return {name: self.values[name][i] for name in self.names if self.active[name][i]}
 
-    def span(self, i: int) -> tuple[datetime, datetime]:
-        """From when to when it was trained, in local time without a zone, as Optuna writes it."""
-        row = self.table.iloc[i]
-        start, end = (
-            row[name].to_pydatetime().astimezone().replace(tzinfo=None) for name in ("started_at", "finished_at")
-        )
-        return start, end
+    @cached_property
+    def spans(self) -> list[tuple[datetime, datetime]]:
+        """From when to when each was trained, in local time without a zone, as Optuna writes it."""
+        times = [self.table[name].dt.to_pydatetime() for name in ("started_at", "finished_at")]
+        local = [[time.astimezone().replace(tzinfo=None) for time in column] for column in times]
+        return list(zip(*local, strict=True))
 
 
 def numeric(axis: Axis, integer: bool) -> BaseDistribution:
@@ -194,7 +198,7 @@ def _trial(
         user_attrs=attributes,
         intermediate_values=dict(curve),
     )
-    trial.datetime_start, trial.datetime_complete = cells.span(i)
+    trial.datetime_start, trial.datetime_complete = cells.spans[i]
     return trial
 
 
@@ -204,10 +208,10 @@ def _mean_curves(sweep: "Sweep", metric: str) -> dict[str, dict[int, float]]:
     runs = sweep.read("runs", ["cell_id", "status"])
     counts = runs[runs["status"].isin(["done", "stopped", "diverged"])]["cell_id"].value_counts()
     table = table[(table["n"] == table["cell_id"].map(counts)) & np.isfinite(table["mean"])]
-    return {
-        str(cell): dict(zip(rows["step"].astype(int).tolist(), rows["mean"].tolist(), strict=True))
-        for cell, rows in table.groupby("cell_id", sort=False)
-    }
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    for cell, step, mean in zip(table["cell_id"], table["step"].tolist(), table["mean"].tolist(), strict=True):
+        found[cell][step] = mean
+    return found
 
 
 @contextmanager
