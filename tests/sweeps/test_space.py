@@ -16,9 +16,10 @@ from sweeps.identity import cell_id
 from sweeps.ranges import problem_with
 from sweeps.space import Space, branches
 from sweeps.spec import Spec
+from sweeps.store import Store
 from tasks.parameters import Value
 from tests import specs
-from tests.bowls import BOWL
+from tests.bowls import BOWL, run, runs_of
 
 Cell = dict[str, Value]
 
@@ -377,6 +378,29 @@ def test_a_cell_to_try_belongs_to_the_branches_that_it_agrees_with() -> None:
     tried = {(spec.fixed()["width"], spec.fixed()["level"]): spec.try_first for spec in found}
     assert tried[2, 1] == ({"x": 0.5},)
     assert tried[4, 2] == ({"x": 0.5}, {"x": 0.25})
+
+
+@pytest.mark.parametrize("method", ["random", "qmc"])
+def test_a_sweep_in_branches_is_run_and_widened(store: Store, method: str) -> None:
+    keys: dict[str, Any] = {
+        "method": method,
+        "parameters": {
+            "x": {"min": 0, "max": 1, "step": 0.05},
+            "rate": {"min": 0.1, "max": 1},
+            "width": {"values": [1, 2, 3], "grid": True},
+            "level": {"values": [4, 5, 6]},
+        },
+        "zip": [["width", "level"]],
+        "try_first": [{"x": 0.5}],
+    }
+    few = runs_of(run(store, **keys, budget={"cells": 12}).files)
+    assert len(few) == 24
+    assert set(zip(few.width, few.level, strict=True)) == {(1, 4), (2, 5), (3, 6)}
+    assert few.groupby("width").x.apply(lambda column: tuple(sorted(column))).nunique() == 1
+    assert (few[few.x == 0.5].groupby("width").size() >= 2).all()
+    wider = run(store, **keys, budget={"cells": 15})
+    assert wider.plan.missing == 6
+    assert {*few.run_id} < {*runs_of(wider.files).run_id}
 
 
 # Sobol
