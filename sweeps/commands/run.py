@@ -248,7 +248,8 @@ def _say_end(launch: "Launch") -> None:
     for run, error in list(feed.errors.items())[:5]:
         say(f"run {run} failed: {error.splitlines()[0]}")
     if feed.stop_reason:
-        say(f"stopped: {feed.stop_reason}" + ("" if feed.broken else "; the same command continues"))
+        larger = " with a larger one" if feed.stop_reason.startswith("budget.runs") else ""
+        say(f"stopped: {feed.stop_reason}" + ("" if feed.broken else f"; the same command{larger} continues"))
     progress = feed.progress
     ended = ", ".join(f"{n:,} {status}" for status, n in sorted(progress.statuses.items())) or "none ended"
     rate = f" ({1e6 * progress.elapsed / progress.steps_done:,.2f} µs per run-step)" if progress.steps_done else ""

@@ -40,3 +40,13 @@ def test_the_id_depends_on_the_runs_alone() -> None:
 
 def test_an_order_can_be_sent_as_json() -> None:
     assert PackOrder.from_json(json.loads(json.dumps(ORDER.to_json()))) == ORDER
+
+
+def test_joined_orders_hold_the_runs_of_both_and_go_on_from_the_checkpoints_of_both() -> None:
+    other = PackOrder("s", "bowl", {"width": 2, "x": 3.0}, {"rate": [0.1, 0.2]}, ["d", "e"], [0, 0], 1, ("q", "p"))
+    both = ORDER.joined(other)
+    assert both.run_ids == ORDER.run_ids + other.run_ids
+    parts = [ORDER.values(i) for i in range(3)] + [other.values(i) for i in range(2)]
+    assert [both.values(i) for i in range(5)] == parts
+    assert both.common == {"width": 2}
+    assert (both.attempt, both.resume) == (2, ("p", "q"))

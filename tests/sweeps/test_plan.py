@@ -92,3 +92,15 @@ def test_an_empty_space_is_nothing_to_run(store: Store) -> None:
         store.sweep("a"),
     )
     assert (plan.cells, plan.runs, plan.missing, plan.packs, plan.expected_seconds) == (0, 0, 0, 0, 0.0)
+
+
+def test_a_rule_that_compares_cells_gets_them_whole_though_some_seeds_have_ended(store: Store) -> None:
+    run(store, parameters={"x": {"values": [0]}, "frames": 8}, seeds=2)
+    rule = {"type": "asha", "min_steps": 3}
+    parameters = {"x": {"values": [0, 1, 2, 3]}, "frames": 8}
+    values: dict[str, Any] = {"parameters": parameters, "seeds": 3, "resources": {"pack": 7}}
+    whole = [order.cells for order in orders(prepared(store, **values, early_terminate=rule).plan)]
+    assert [len(cells) for cells in whole] == [4, 6]
+    assert set(whole[0]).isdisjoint(whole[1])
+    single = orders(prepared(store, **values, early_terminate={**rule, "per": "run"}).plan)
+    assert [len(order) for order in single] == [7, 3]

@@ -1,8 +1,11 @@
 import pandas as pd
 import pytest
 
+from sweeps.identity import run_id
 from sweeps.order import PackOrder
+from sweeps.outcome import Outcome
 from sweeps.plan import orders
+from sweeps.referee import Entry, Referee, Watch, watch_of
 from sweeps.store import Store, SweepFiles
 from sweeps.worker import Worker, record_failure
 from tests.bowls import CPU, curves_of, prepared, runs_of
@@ -34,8 +37,8 @@ def test_a_pack_ends_with_its_rows_in_the_store(order: PackOrder, files: SweepFi
         (cell, seed, "done") for cell, seed in zip(order.cells, order.seeds, strict=True)
     ]
     stored = runs_of(files).set_index("run_id")
-    for run_id, outcome in zip(order.run_ids, report.outcomes, strict=True):
-        assert outcome.metrics == {"loss": stored["loss"][run_id]}
+    for run, outcome in zip(order.run_ids, report.outcomes, strict=True):
+        assert outcome.metrics == {"loss": stored["loss"][run]}
     assert len(curves_of(files)) == 6 * 3
 
 
@@ -121,3 +124,93 @@ def test_runs_without_a_result_are_recorded_with_the_reason(order: PackOrder, fi
     assert {outcome.status for outcome in outcomes} == {"lost"}
     rows = files.read("runs", ["status", "error"]).to_pylist()
     assert rows == [{"status": "lost", "error": "node went away"}] * 6
+
+
+LONG = {"x": {"values": [0, 1, 2]}, "steps": 30, "frames": 11, "spacing": "linear"}
+ASHA = {"type": "asha", "min_steps": 6, "eta": 3}
+
+
+def watched(store: Store, refill: bool = False) -> tuple[PackOrder, Watch]:
+    """Six runs of three cells, of which ASHA stops two at step 6, and the referee of their sweep."""
+    launch = prepared(store, parameters=LONG, early_terminate=ASHA, resources={"pack": 6})
+    watch = watch_of(launch.spec, launch.feed.referee)
+    assert watch is not None
+    (order,) = orders(launch.plan)
+    return order.select(range(6), refill=refill), watch
+
+
+def worked_until_some_have_ended(order: PackOrder, files: SweepFiles, watch: Watch) -> tuple[Worker, list[Outcome]]:
+    worker = Worker(order, files, CPU, ["loss"], watch)
+    while not (report := worker.work(0.0)).outcomes:
+        pass
+    return worker, report.outcomes
+
+
+def test_runs_that_are_stopped_are_written_and_told_at_once(store: Store, files: SweepFiles) -> None:
+    order, watch = watched(store)
+    worker, outcomes = worked_until_some_have_ended(order, files, watch)
+    assert [(outcome.status, outcome.step) for outcome in outcomes] == [("stopped", 6)] * 4
+    assert worker.convoy.step == 6
+    assert not worker.finished
+    table = runs_of(files)
+    assert sorted(table["run_id"]) == sorted(run_id(outcome.cell, outcome.seed) for outcome in outcomes)
+    assert curves_of(files).groupby("run_id")["step"].apply(list).tolist() == [[0, 3, 6]] * 4
+    worker.save()
+    ((_, held),) = files.checkpoints()
+    assert set(held) == set(order.run_ids) - set(table["run_id"])
+
+
+@pytest.mark.parametrize("saved", [True, False], ids=["after its checkpoint", "before it"])
+def test_a_worker_that_dies_when_runs_have_ended_is_replaced_without_a_run_lost_or_doubled(
+    store: Store, files: SweepFiles, saved: bool
+) -> None:
+    order, watch = watched(store)
+    worker, told = worked_until_some_have_ended(order, files, watch)
+    if saved:
+        worker.save()
+    second, again = worked_until_some_have_ended(order, files, watch)
+    assert sorted(o.cell for o in again) == sorted(o.cell for o in told), "the driver may not have heard of them"
+    assert [(o.status, o.step) for o in again] == [("stopped", 6)] * 4
+    while not second.work(10.0).finished:
+        pass
+    table = runs_of(files)
+    assert len(table) == table["run_id"].nunique() == 6
+    assert table["status"].value_counts().to_dict() == {"stopped": 4, "done": 2}
+    assert len(curves_of(files)) == 4 * 3 + 2 * 11
+    assert list(files.checkpoints()) == []
+
+
+def test_a_worker_that_takes_up_a_checkpoint_tells_the_referee_what_was_measured(
+    store: Store, files: SweepFiles
+) -> None:
+    order, watch = watched(store)
+    worker, _ = worked_until_some_have_ended(order, files, watch)
+    worker.save()
+    referee = Referee(watch.wanted, "minimize", 30)
+    Worker(order, files, CPU, ["loss"], Watch(watch.wanted, "loss", [], referee))
+    assert referee.judge(6, [Entry("worse", 0)], [1e9]) == [True], "else it would be the only one, and go on"
+    assert referee.judge(6, [Entry("better", 0)], [-1.0]) == [False]
+
+
+def test_a_pack_with_half_of_its_lanes_is_parked_where_others_wait(store: Store, files: SweepFiles) -> None:
+    order, watch = watched(store, refill=True)
+    report = Worker(order, files, CPU, ["loss"], watch).work(10.0)
+    assert (report.parked, report.finished, report.step) == (True, False, 6)
+    assert len(report.outcomes) == 4
+    left = sorted(set(order.run_ids) - {run_id(o.cell, o.seed) for o in report.outcomes})
+    rest = order.select([order.run_ids.index(run) for run in left], resume=(order.id,), refill=False)
+    second = Worker(rest, files, CPU, ["loss"], watch)
+    assert second.convoy.step == 6
+    second.save()
+    assert [pack for pack, _ in files.checkpoints()] == [rest.id], "what was taken over is in one checkpoint"
+    assert second.work(10.0).finished
+    assert sorted(runs_of(files)["run_id"]) == sorted(order.run_ids)
+
+
+def test_training_time_is_shared_by_the_steps_that_each_run_made(store: Store, files: SweepFiles) -> None:
+    order, watch = watched(store)
+    worker = Worker(order, files, CPU, ["loss"], watch)
+    seconds = worker.work(10.0).train_seconds
+    table = files.read("runs", ["step", "train_seconds"]).to_pandas()
+    assert table["train_seconds"].sum() == pytest.approx(seconds)
+    assert (table["train_seconds"] / table["step"]).std() == pytest.approx(0, abs=1e-9)
