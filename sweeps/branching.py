@@ -48,7 +48,15 @@ class Branches:
     def restore(self, known: Known) -> None:
         for search in self.searches:
             search.restore(known)
-            self._search_of |= {proposal.cell: search for proposal in search.proposals}
+        self._note_cells()
+
+    def recover(self, lost: Callable[[Space], Sequence[Earlier]], known: Known) -> None:
+        for search in self.searches:
+            search.recover(lost(search.space), known)
+        self._note_cells()
+
+    def _note_cells(self) -> None:
+        self._search_of = {proposal.cell: search for search in self.searches for proposal in search.proposals}
 
     def ask(self, count: int) -> list[Proposal]:
         """At most `count` proposals, from the branches in turn; none when all of them are at their end."""

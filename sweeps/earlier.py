@@ -9,6 +9,7 @@ from typing import Any
 from sweeps.errors import Problem, SpecError, nearest
 from sweeps.identity import cell_id
 from sweeps.means import Mean
+from sweeps.ranges import problem_with
 from sweeps.space import Space
 from sweeps.spec import Spec, spec_from_stored
 from sweeps.store import Store, SweepFiles
@@ -80,7 +81,9 @@ def _measured(
 
 def _lies_in(space: Space, values: dict[str, Any]) -> bool:
     for name, value in values.items():
-        varies = name in space.axes and (name not in space.when or space.when[name].holds(values))
-        if not varies and value != space.base[name]:
+        if name in space.axes and (name not in space.when or space.when[name].holds(values)):
+            if problem_with(space.axes[name], space.task.parameters[name], value):
+                return False
+        elif value != space.base[name]:
             return False
     return not space.excludes(values)

@@ -157,4 +157,6 @@ def _source(plan: Plan, files: SweepFiles, sizing: Sizing, means: Means, ahead: 
         return means.of(cell)
 
     search.restore(known)
+    if plan.ended.seeds.keys() - {proposal.cell for proposal in search.proposals}:
+        search.recover(lambda space: earlier_cells([files], space), known)
     return Asked(plan, search, sizing, means, ahead)

@@ -250,11 +250,22 @@ class Search:
         self._batches = self._kept.count
         self._noted = len(self._history.get_study_system_attrs(self._id))
         for proposal in list(self._pending.values()):
-            mean = known(proposal.cell, proposal.seeds)
-            if mean is None:
-                self.unfinished.append(proposal)
-            else:
-                self.tell(proposal.cell, mean, proposal.seeds)
+            self._settle(proposal, known(proposal.cell, proposal.seeds))
+
+    def recover(self, cells: Sequence[Earlier], known: Known) -> None:
+        """Count these cells, which the store has runs of, as proposed: the batches that did so were lost."""
+        for cell in cells:
+            if not self._times(self._cell_id(cell.values)):
+                number = self._added(cell.values)
+                if number is not None:
+                    proposal = self._proposed(dict(cell.values), number)
+                    self._settle(proposal, known(proposal.cell, proposal.seeds))
+
+    def _settle(self, proposal: Proposal, mean: Mean | None) -> None:
+        if mean is None:
+            self.unfinished.append(proposal)
+        else:
+            self.tell(proposal.cell, mean, proposal.seeds)
 
     def _tell_again(self, number: int, seeds: int, known: Known) -> None:
         proposal = self._pending.get(number)

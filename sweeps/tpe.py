@@ -72,7 +72,8 @@ class BatchTPESampler(TPESampler):
 
 
 def _trials(study: Study, *states: TrialState) -> list[FrozenTrial]:
-    return study.get_trials(deepcopy=False, states=states)
+    trials: list[FrozenTrial] = study.get_trials(deepcopy=False, states=states)
+    return trials
 
 
 class Estimator(_ParzenEstimator):

@@ -62,7 +62,7 @@ def plain(function: Function, method: str, seed: int, cells: int, batch: int = B
     spec = function.spec(method_of(method, seed), cells)
     dimensions = Dimensions(Space(spec, TASK), conditional=True)
     study = optuna.create_study(sampler=_plain_sampler(method, seed), directions=[o.goal for o in spec.metric])
-    told = []
+    told: list[tuple[dict[str, Value], tuple[float, ...]]] = []
     while len(told) < cells:
         asked = [(trial, dimensions.suggested(trial)) for trial in (study.ask() for _ in range(batch))]
         for trial, values in asked[: cells - len(told)]:

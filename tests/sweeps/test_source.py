@@ -1,0 +1,162 @@
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from sweeps.feed import Feed
+from sweeps.launch import Machine
+from sweeps.order import PackOrder
+from sweeps.outcome import Outcome
+from sweeps.source import Asked
+from sweeps.store import Store
+from sweeps.worker import Report
+from tests.bowls import CPU, prepared, run, runs_of
+
+TPE: dict[str, Any] = {
+    "method": {"name": "tpe", "startup": 5},
+    "budget": {"cells": 40},
+    "parameters": {"x": {"min": -10, "max": 10}, "rate": {"min": 0.01, "max": 1, "scale": "log"}},
+    "resources": {"pack": 8},
+}
+AHEAD = Machine(workers=2, memory_bytes=1 << 30, device=CPU, ahead=True)
+
+
+def asked_of(feed: Feed) -> Asked:
+    assert isinstance(feed._source, Asked)
+    return feed._source
+
+
+def finished(order: PackOrder) -> Report:
+    ended = [
+        Outcome(cell, seed, "done", {"loss": (float(order.values(lane)["x"]) - 3) ** 2})
+        for lane, (cell, seed) in enumerate(zip(order.cells, order.seeds, strict=True))
+    ]
+    return Report(order.id, run_steps=8 * len(order), train_seconds=1.0, outcomes=ended, finished=True)
+
+
+def run_through(feed: Feed, workers: int = 2) -> list[PackOrder]:
+    """Workers that end in turn, as fast as they can."""
+    done: list[PackOrder] = []
+    running: list[PackOrder] = []
+    while True:
+        while len(running) < workers and (order := feed.next()) is not None:
+            running.append(order)
+        if not running:
+            assert feed.over
+            return done
+        done.append(running.pop(0))
+        feed.report(finished(done[-1]))
+
+
+def test_a_pack_holds_as_many_cells_as_leave_the_search_ten_rounds_per_worker(store: Store) -> None:
+    orders = run_through(prepared(store, machine=AHEAD, **TPE).feed)
+    assert [len(order) for order in orders] == [4] * 20  # two cells of two seeds; the pack could hold four
+    assert len({cell for order in orders for cell in order.cells}) == 40
+
+
+def test_a_search_in_its_own_thread_gets_through_the_budget(store: Store) -> None:
+    launch = prepared(store, machine=AHEAD, **TPE)
+    orders = run_through(launch.feed)
+    assert sum(len(order) for order in orders) == 80
+    assert launch.feed.progress.done == 80
+    search = asked_of(launch.feed).search.searches[0]
+    assert len(search.proposals) == 40
+
+
+def test_a_batch_is_prepared_while_packs_train(store: Store) -> None:
+    feed = prepared(store, machine=AHEAD, **TPE).feed
+    assert feed.next() is not None
+    source = asked_of(feed)
+    deadline = time.monotonic() + 30
+    while not (source._batch and source._batch.done()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    began = time.monotonic()
+    assert feed.next() is not None
+    assert time.monotonic() - began < 0.5
+
+
+def test_the_driver_does_not_wait_for_a_slow_search(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = prepared(store, machine=AHEAD, **TPE).feed
+    source = asked_of(feed)
+    release = threading.Event()
+    ask = source.search.ask
+    assert feed.next() is not None
+    assert feed.next() is not None  # the batch that was prepared
+
+    def slow(count: int) -> Any:
+        release.wait(30)
+        return ask(count)
+
+    monkeypatch.setattr(source.search, "ask", slow)
+    while feed.next() is not None:  # what was prepared before
+        pass
+    began = time.monotonic()
+    assert feed.next() is None
+    assert not feed.over
+    assert time.monotonic() - began < 5
+    release.set()
+    source._batch and source._batch.result(30)
+    assert feed.next() is not None
+
+
+@pytest.mark.parametrize("machine", [AHEAD, Machine(2, 1 << 30, CPU)], ids=["ahead", "inline"])
+def test_an_error_of_the_search_is_the_sweeps(store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = prepared(store, machine=machine, **TPE).feed
+
+    def broken(count: int) -> Any:
+        raise RuntimeError("the model broke")
+
+    monkeypatch.setattr(asked_of(feed).search, "ask", broken)
+    with pytest.raises(RuntimeError, match="the model broke"):
+        run_through(feed)
+
+
+def test_in_the_same_order_of_results_the_thread_proposes_the_same(store: Store) -> None:
+    """With one worker, a pack's results always come while the next batch but one is not yet asked for."""
+    machine = Machine(1, 1 << 30, CPU, ahead=True)
+    cells = []
+    for name in "ab":
+        feed = prepared(store, machine=machine, **{**TPE, "name": name, "budget": {"cells": 20}}).feed
+        cells.append([order.cells for order in run_through(feed, workers=1)])
+    assert cells[0] == cells[1]
+
+
+def test_a_cell_that_is_proposed_again_is_run_from_more_seeds(store: Store) -> None:
+    parameters = {"x": {"values": [1.0, 2.0, 3.0]}, "width": {"values": [1, 2]}}
+    changes = {**TPE, "parameters": parameters, "budget": {"cells": 15}}
+    launch = run(store, **changes)
+    runs = runs_of(launch.files)
+    seeds = runs.groupby("cell_id")["seed"].apply(sorted)
+    assert len(runs) == 30  # as many as the budget's cells with the spec's seeds
+    assert all(found == list(range(len(found))) and len(found) % 2 == 0 for found in seeds)
+    assert max(map(len, seeds)) > 2
+    search = asked_of(launch.feed).search.searches[0]
+    search._take_in()
+    means = runs.groupby("cell_id")["loss"].mean()
+    for proposal in search.proposals:
+        if proposal.seeds == len(seeds[proposal.cell]):
+            assert search.trial(proposal.number).value == pytest.approx(means[proposal.cell])
+    again = prepared(store, **changes)
+    assert again.plan.missing == 0
+    assert {p.cell: len(again.plan.seeding.of(p.cell)) for p in search.proposals} == seeds.apply(len).to_dict()
+
+
+def test_a_sweep_with_repeats_that_was_interrupted_ends_as_it_would_have(store: Store) -> None:
+    parameters = {"x": {"values": [1.0, 2.0, 3.0]}, "width": {"values": [1, 2]}}
+    changes = {**TPE, "parameters": parameters, "budget": {"cells": 15}}
+    whole = runs_of(run(store, **{**changes, "name": "whole"}).files)
+    stopped = 0
+
+    def stop(launch: Any) -> None:
+        if launch.feed.progress.done > stopped + 6:
+            launch.feed.stop("interrupted")
+
+    for _ in range(20):
+        launch = run(store, stop, **changes)
+        if not launch.plan.missing:
+            break
+        stopped = launch.feed.progress.done
+    runs = runs_of(launch.files)
+    assert sorted(runs["run_id"]) == sorted(whole["run_id"])
