@@ -95,7 +95,9 @@ def wide_resnet(net: Layers, x: Tensor, depth: int, width: int, outputs: int) ->
         channels = 16 * width * 2**group
         for i in range(1, depth + 1):
             name, stride = f"group{group + 1}.{i}", 2 if group and i == 1 else 1
-            inner = net.conv(f"{name}.conv1", net.active(f"{name}.first", h), channels, stride=stride, gain=1)
+            inner = net.conv(
+                f"{name}.conv1", net.active(f"{name}.first", h, reused=True), channels, stride=stride, gain=1
+            )
             inner = net.conv(f"{name}.conv2", net.active(f"{name}.second", inner), channels, gain=1)
             h = inner + (h if i > 1 else net.conv(f"{name}.shortcut", h, channels, stride=stride, gain=1))
     return net.dense("output", net.vectors(functional.adaptive_avg_pool2d(h, 1)), outputs, gain=1)

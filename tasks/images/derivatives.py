@@ -28,16 +28,15 @@ def gradients(
 
 
 @torch.no_grad()
-def descended(
+def descend(
     weights: Mapping[str, Tensor], grads: Mapping[str, Tensor], rate: Tensor, decay: Tensor | None = None
-) -> dict[str, Tensor]:
-    """Weights after a step of gradient descent, each lane at its own rate (l), with its own weight decay (l)."""
-    moved = {}
+) -> None:
+    """Move the weights, in place, by a step of gradient descent: each lane at its own rate (l) and weight decay (l)."""
     for name, w in weights.items():
         column = [-1, *[1] * (w.dim() - 1)]
-        kept = w if decay is None else w * (1 - rate * decay).reshape(column)
-        moved[name] = torch.addcmul(kept, grads[name], rate.reshape(column), value=-1)
-    return moved
+        if decay is not None:
+            w.mul_((1 - rate * decay).reshape(column))
+        w.addcmul_(grads[name], rate.reshape(column), value=-1)
 
 
 def sample_gradients(

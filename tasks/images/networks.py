@@ -1,9 +1,13 @@
 """Choose a network by a task's parameters.
 
-network = build(lanes.shape, data.size, outputs=10)
-state = network.init(lanes)                             # by name, lane first; from each lane's own seed
-grads, seen = gradients(network, state, x, loss)        # x (l b c h w); loss: from outputs (l b k) to one per lane
-state |= descended(network.trained(state), grads, rate) | seen.buffers
+    network = build(lanes.shape, data.size, outputs=10)
+    state = network.init(lanes)
+    grads, seen = gradients(network, state, x, loss)
+    descend(network.trained(state), grads, lanes["learning_rate"])
+    state |= seen.buffers
+
+The state is by name, lane first, from each lane's own seed; x is (l b c h w), and `loss` goes from outputs (l b k) to a
+number per lane.
 """
 
 from collections.abc import Iterator

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.images.derivatives import along, descended, gradients, linearized, sample_gradients
+from tasks.images.derivatives import along, descend, gradients, linearized, sample_gradients
 from tasks.images.network import Network
 from tasks.images.networks import Architecture, architecture_conflicts, build
 from tasks.lanes import Lanes
@@ -62,9 +62,11 @@ def loss(outputs: Tensor) -> Tensor:
 
 
 def trained(network: Network, state: dict[str, Tensor], x: Tensor, rate: Tensor, steps: int = 2) -> dict[str, Tensor]:
+    state = {name: tensor.clone() for name, tensor in state.items()}
     for _ in range(steps):
         grads, seen = gradients(network, state, x, loss)
-        state = {**state, **descended(network.trained(state), grads, rate), **seen.buffers}
+        descend(network.trained(state), grads, rate)
+        state |= seen.buffers
     return state
 
 
@@ -124,6 +126,11 @@ def test_papers_count_the_same_weights() -> None:
     assert size("resnet50", (3, 32, 32)) == 23_520_842
 
 
+def as_torch(w: Tensor) -> Tensor:
+    """torch's dense layers have outputs first."""
+    return w.T if w.dim() == 2 else w
+
+
 class BasicBlock(nn.Module):
     """Of ResNet-20 as in the paper, with shortcuts that subsample and pad."""
 
@@ -169,15 +176,14 @@ def test_outputs_gradients_and_buffers_are_those_of_torch_modules(
     for lane in range(3):
         module = reference().double()
         named = list(module.named_parameters())
-        assert [tuple(p.shape) for _, p in named] == [weight.size for weight in network.weights.values()]
         with torch.no_grad():
             for (_, parameter), name in zip(named, network.weights, strict=True):
-                parameter.copy_(state[name][lane])
+                parameter.copy_(as_torch(state[name][lane]))
         outputs = module(x[lane])
         torch.testing.assert_close(outputs, seen.outputs[lane])
         loss(outputs[None]).sum().backward()
         for (_, parameter), name in zip(named, network.weights, strict=True):
-            torch.testing.assert_close(parameter.grad, grads[name][lane])
+            torch.testing.assert_close(parameter.grad, as_torch(grads[name][lane]))
         statistics = [buffer for name, buffer in module.named_buffers() if "running" in name]
         for buffer, name in zip(statistics, network.buffers, strict=True):
             torch.testing.assert_close(buffer, seen.buffers[name][lane])
@@ -201,7 +207,7 @@ def test_resnet9_is_that_of_a_plain_reading() -> None:
     h = h + block(block(h, "res1.1.1"), "res1.1.2")
     h = block(block(h, "conv3", pool=True), "conv4", pool=True)
     h = h + block(block(h, "res2.1.1"), "res2.1.2")
-    expected = h.amax(dim=(2, 3)) @ state["output.weight"][0].T + state["output.bias"][0]
+    expected = h.amax(dim=(2, 3)) @ state["output.weight"][0] + state["output.bias"][0]
     torch.testing.assert_close(network.forward(state, x, training=True).outputs[0], expected)
 
 
@@ -333,7 +339,7 @@ def test_hidden_activations_are_watched() -> None:
     x = batch("fc", 3, 50)
     seen = network.forward(state, x, watch=True)
     assert list(seen.hidden) == ["hidden1", "hidden2", "hidden3"]
-    first = torch.einsum("lbd,lmd->lbm", x.flatten(2), state["layer1.weight"])
+    first = torch.einsum("lbd,ldm->lbm", x.flatten(2), state["layer1.weight"])
     torch.testing.assert_close(seen.active_shares()["hidden1"], (first > 0).double().mean(dim=(1, 2)))
     assert not network.forward(state, x).hidden
     resnet = build(Params(network="resnet20"), (3, 32, 32), 10)
@@ -351,9 +357,8 @@ def test_weights_decay_at_each_lanes_own_rate() -> None:
     w = {"w": torch.ones(2, 3)}
     grads = {"w": torch.tensor([[1.0, 2, 3], [1, 2, 3]])}
     rate, decay = torch.tensor([0.1, 0.5]), torch.tensor([0.0, 0.2])
-    moved = descended(w, grads, rate, decay)["w"]
-    torch.testing.assert_close(moved, torch.tensor([[0.9, 0.8, 0.7], [0.4, -0.1, -0.6]]))
-    assert torch.equal(w["w"], torch.ones(2, 3))
+    descend(w, grads, rate, decay)
+    torch.testing.assert_close(w["w"], torch.tensor([[0.9, 0.8, 0.7], [0.4, -0.1, -0.6]]))
 
 
 def test_what_does_not_go_together_is_said() -> None:
