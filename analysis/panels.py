@@ -137,8 +137,8 @@ def contour(cells: pd.DataFrame, metric: str, x: Dimension, y: Dimension) -> str
                 found = Triangulation(_scaled(at_x, x.log), _scaled(at_y, y.log)).triangles
                 low, high = held["mean"].min(), held["mean"].max()
                 margin = (high - low or 1.0) * 1e-6  # on the last level itself nothing would be drawn
-                levels = np.linspace(low - margin, high + margin, 15)
-                shown = axis.tricontourf(at_x, at_y, found, held["mean"], levels=levels, cmap="viridis")
+                edges = np.linspace(low - margin, high + margin, 15)
+                shown = axis.tricontourf(at_x, at_y, found, held["mean"], levels=edges, cmap="viridis")
                 axis.scatter(at_x, at_y, s=7, color=CARD, edgecolor=INK, linewidth=0.4, rasterized=_many(held))
             except (RuntimeError, ValueError):  # all cells lie on a line
                 shown = axis.scatter(at_x, at_y, s=20, c=held["mean"], cmap="viridis")
