@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from sweeps.errors import MislabelError
 
 ANSWER_SECONDS = 5.0
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9a-fA-F:.]+")
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ class Worker:
         torch.save(saved, buffer)
         live = sorted(self.convoy.live)
         self.files.save_checkpoint(self.order.id, buffer.getvalue(), [self.order.run_ids[lane] for lane in live])
-        self._drop_checkpoints(*self.order.resume)
+        self._drop_checkpoints(*(pack for pack in self.order.resume if pack != self.order.id))
         self._saved_at = time.monotonic()
 
     def _write(self, ended: Sequence[int]) -> None:

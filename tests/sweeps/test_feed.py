@@ -50,6 +50,18 @@ def test_a_pack_that_fails_is_halved_until_one_run_is_left(store: Store) -> None
     assert feed.progress.statuses == {"done": 2, "failed": 1}
 
 
+def test_a_pack_that_makes_room_for_another_sweep_is_handed_out_again_from_its_checkpoint(store: Store) -> None:
+    feed = prepared(store).feed
+    first, second = next_order(feed), next_order(feed)
+    feed.report(Report(first.id, halted=True))
+    feed.report(finished(second))
+    assert not feed.over
+    again = next_order(feed)
+    assert (again.run_ids, again.resume) == (first.run_ids, (first.id,))
+    feed.report(finished(again))
+    assert feed.over
+
+
 def test_a_stopped_feed_hands_out_nothing_and_ends_when_the_last_pack_does(store: Store) -> None:
     feed = prepared(store).feed
     order = next_order(feed)

@@ -64,6 +64,12 @@ def test_another_worker_goes_on_from_a_checkpoint(order: PackOrder, files: Sweep
     assert list(files.checkpoints()) == []
 
 
+def test_a_pack_that_goes_on_from_its_own_checkpoint_keeps_the_next_one(order: PackOrder, files: SweepFiles) -> None:
+    Worker(order, files, CPU).save()
+    Worker(order.select(range(len(order)), resume=(order.id,)), files, CPU).save()
+    assert [pack for pack, _ in files.checkpoints()] == [order.id]
+
+
 def test_part_of_a_checkpoint_can_be_taken_up(order: PackOrder, files: SweepFiles, store: Store) -> None:
     worked(order, store.sweep("undisturbed"))
     first = Worker(order, files, CPU)

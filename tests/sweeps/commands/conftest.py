@@ -35,8 +35,10 @@ Mislabel = Callable[..., Said]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that commands are called in, whose store is `results`."""
-    for name in ("MISLABEL_STORE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
+    for name in ("MISLABEL_STORE", "MISLABEL_CLUSTER", "MISLABEL_TOKEN_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
+    # No cluster runs here, whatever runs on this machine.
+    monkeypatch.setenv("MISLABEL_CLUSTER_DIR", str(tmp_path / "no-cluster"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -1,11 +1,16 @@
 import json
 import math
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeps.commands.options import _without_nan, put_json, say
+from cluster.state import Folder, State
+from sweeps.commands.options import _without_nan, _without_place, put_json, say
+from sweeps.store import Store
+from tests.sweeps.commands.conftest import Mislabel, Said
 
 numbers = st.floats() | st.integers() | st.text(max_size=3) | st.none() | st.booleans()
 
@@ -24,3 +29,31 @@ def test_numbers_that_are_not_there_are_null(capfd: pytest.CaptureFixture[str]) 
 def test_talk_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     say("hello")
     assert capfd.readouterr() == ("", "hello\n")
+
+
+def test_words_that_say_which_cluster_are_not_for_its_head() -> None:
+    words = ["name", "--cluster", "http://a:1", "-m", "loss", "--token-file=b", "--cluster=c", "--json", "--token-file"]
+    assert _without_place(words) == ["name", "-m", "loss", "--json"]
+
+
+def test_a_store_and_a_cluster_are_not_named_together(mislabel: Mislabel, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = mislabel("list", "--cluster", "http://127.0.0.1:9", "--store", "other")
+    assert said.code == 2
+    assert "--store can't be given with --cluster: a cluster has its own" in said.err
+    monkeypatch.setenv("MISLABEL_CLUSTER", "http://127.0.0.1:9")
+    assert mislabel("list", "--store", "other").err == "no sweeps in other; `mislabel run SPEC.yaml` makes one\n"
+
+
+def test_without_a_store_here_that_of_the_cluster_on_this_machine_is_asked(
+    mislabel: Mislabel, ran: Callable[..., Said], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran()
+    head = Folder(folder / "no-cluster")
+    head.path.mkdir()
+    store = str(folder / "results")
+    State("127.0.0.1", "127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3", store, 1, "").write(head)
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    assert [row["name"] for row in mislabel("list", "--json").json] == ["bowls"]
+    Store("results").prepare()
+    assert mislabel("list", "--json").json == []

@@ -36,4 +36,4 @@ def test_why_a_sweep_stopped_is_said(mislabel: Mislabel, ran: Callable[..., Said
     ran(parameters={"trouble": 1}, budget={"failures": 0})
     said = mislabel("status", "bowls")
     assert "1 runs failed, more than budget.failures = 0" in said.out
-    assert "`mislabel run` with its spec continues it" in said.err
+    assert "with its spec continues it" in said.err

@@ -1,0 +1,117 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster.job import ANSWER, CRASHED, RESTARTS
+from cluster.process import Process
+from cluster.queue import Queue, Ticket
+from cluster.request import CommandRequest, FactsRequest, Request, SweepRequest
+from cluster.state import FOLDER, Folder, State, versions
+from sweeps.commands import main
+from tests.bowls import bowl_spec
+
+ID = "bowls-0001"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """A head's folder without the servers."""
+    folder = Folder(tmp_path / "head")
+    for path in (folder.queue, folder.jobs):
+        path.mkdir(parents=True)
+    State("127.0.0.1", "127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3", str(tmp_path / "store"), 1, "",
+          versions()).write(folder)  # fmt: skip
+    return folder
+
+
+def job(folder: Folder, request: Request) -> "subprocess.Popen[str]":
+    """The job's process, as Ray starts it."""
+    config = {"metadata": {"job_submission_id": ID, "job_name": ID, **request.metadata()}}
+    environment = {**os.environ, FOLDER: str(folder.path), "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(config)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "cluster.job"], env=environment, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def said(process: "subprocess.Popen[str]") -> str:
+    return process.communicate(timeout=120)[0]
+
+
+def test_it_is_light() -> None:
+    script = "import cluster.job, sys; print([name for name in ('torch', 'ray', 'pyarrow') if name in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "[]"
+
+
+def test_it_says_where_ray_is(folder: Folder) -> None:
+    process = job(folder, FactsRequest())
+    (line,) = said(process).splitlines()
+    answer = json.loads(line.removeprefix(ANSWER))
+    assert process.returncode == 0
+    assert json.loads(answer["out"]) == {"ray": "127.0.0.1:1", "versions": versions()}
+
+
+def test_it_runs_a_command_on_the_heads_store_and_sends_back_what_it_says(folder: Folder, tmp_path: Path) -> None:
+    process = job(folder, CommandRequest(("list",)))
+    (line,) = said(process).splitlines()
+    assert json.loads(line.removeprefix(ANSWER)) == {
+        "code": 0, "out": "", "err": f"no sweeps in {tmp_path / 'store'}; `mislabel run SPEC.yaml` makes one\n"
+    }  # fmt: skip
+
+
+def test_a_sweep_waits_for_its_turn_and_leaves_when_it_is_told_to(folder: Folder) -> None:
+    queue = Queue(folder.queue)
+    busy = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        other = Ticket("other-1", "other", "ann", process=Process.of(busy.pid))
+        queue.enter(other)
+        assert queue.turn(other, at_once=1)
+        process = job(folder, SweepRequest("bowls", bowl_spec().to_yaml(), "ben"))
+        assert process.stdout is not None
+        assert process.stdout.readline() == "mislabel: bowls waits in the queue, 0 before it\n"
+        ticket = queue.find("bowls")
+        assert ticket is not None
+        assert (ticket.owner, ticket.runs) == ("ben", False)
+        queue.ask_to_stop(ticket)
+        assert "bowls has left the queue; nothing was run" in said(process)
+        assert process.returncode == 130
+        assert [each.sweep for each in queue.tickets()] == ["other"]
+        assert list(folder.jobs.iterdir()) == []
+    finally:
+        busy.kill()
+        busy.wait()
+
+
+def test_a_spec_that_is_wrong_ends_the_job_with_the_reason(folder: Folder) -> None:
+    process = job(folder, SweepRequest("bowls", "name: bowls\ntask: bwl\n", "ben"))
+    assert "'bwl' is not an installed task" in said(process)
+    assert process.returncode == 2
+
+
+def test_a_driver_that_dies_is_started_again_a_few_times(folder: Folder, tmp_path: Path) -> None:
+    """A driver that kills itself at once, in place of ours."""
+    fake = tmp_path / "fake" / "sweeps" / "commands"
+    fake.mkdir(parents=True)
+    (fake / "main.py").write_text(f"import os\nos.kill(os.getpid(), {signal.SIGKILL})\n")
+    script = (
+        "import cluster.job as job, sys\n"
+        f"job._MISLABEL = [sys.executable, {str(fake / 'main.py')!r}]\n"
+        "job._PAUSE_SECONDS = 0.01\n"
+        "sys.exit(job.main())\n"
+    )
+    config = {"metadata": {"job_submission_id": ID, **SweepRequest("bowls", bowl_spec().to_yaml(), "ben").metadata()}}
+    environment = {**os.environ, FOLDER: str(folder.path), "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(config)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    again = [line for line in done.stdout.splitlines() if "it is started again" in line]
+    assert len(again) == RESTARTS
+    assert "giving up" in done.stdout.splitlines()[-1]
+
+
+def test_a_crash_is_told_from_runs_that_failed() -> None:
+    assert main.CRASHED == CRASHED

@@ -1,0 +1,124 @@
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.process import Process
+from cluster.queue import Queue, Ticket, admitted
+from sweeps.errors import MislabelError, SweepBusyError
+
+NOW = 1_000_000.0
+OWNERS = st.sampled_from(["ann", "ben", "eve"])
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> list[Ticket]:
+    made = draw(
+        st.lists(
+            st.tuples(OWNERS, st.integers(-3, 3), st.floats(0, NOW), st.one_of(st.none(), st.floats(0, NOW))),
+            max_size=12,
+        )
+    )
+    return [Ticket(f"t{i}", f"s{i}", *values) for i, values in enumerate(made)]
+
+
+used_times = st.dictionaries(OWNERS, st.floats(0, 1e6))
+
+
+@given(queues(), st.integers(1, 6), used_times)
+def test_what_runs_goes_on_and_places_are_neither_left_empty_nor_given_twice(
+    tickets: list[Ticket], at_once: int, used: dict[str, float]
+) -> None:
+    chosen = admitted(tickets, at_once, used)
+    running = {ticket.id for ticket in tickets if ticket.runs}
+    assert running <= chosen
+    assert len(chosen) == max(len(running), min(at_once, len(tickets)))
+
+
+@given(queues(), st.integers(1, 6), used_times, st.randoms())
+def test_it_does_not_matter_in_which_order_tickets_are_read(
+    tickets: list[Ticket], at_once: int, used: dict[str, float], random: object
+) -> None:
+    shuffled = list(tickets)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert admitted(shuffled, at_once, used) == admitted(tickets, at_once, used)
+
+
+@given(queues(), st.integers(1, 6), used_times)
+def test_nobody_of_lower_priority_goes_before(tickets: list[Ticket], at_once: int, used: dict[str, float]) -> None:
+    chosen = admitted(tickets, at_once, used)
+    waiting = [ticket for ticket in tickets if not ticket.runs]
+    lowest = min((ticket.priority for ticket in waiting if ticket.id in chosen), default=None)
+    left = [ticket.priority for ticket in waiting if ticket.id not in chosen]
+    assert lowest is None or all(priority <= lowest for priority in left)
+
+
+@given(queues(), st.integers(1, 6), used_times)
+def test_a_larger_cluster_admits_the_same_and_more(tickets: list[Ticket], at_once: int, used: dict[str, float]) -> None:
+    assert admitted(tickets, at_once, used) <= admitted(tickets, at_once + 1, used)
+
+
+def test_owners_take_turns() -> None:
+    many = [Ticket(f"ann{i}", f"a{i}", "ann", since=i) for i in range(4)]
+    late = Ticket("ben", "b", "ben", since=9)
+    assert admitted([*many, late], 2) == {"ann0", "ben"}
+    assert admitted([replace(many[0], began=1.0), *many[1:], late], 2) == {"ann0", "ben"}
+
+
+def test_who_has_used_less_comes_first_and_else_who_came_first() -> None:
+    tickets = [Ticket("a", "a", "ann", since=1), Ticket("b", "b", "ben", since=2)]
+    assert admitted(tickets, 1) == {"a"}
+    assert admitted(tickets, 1, {"ann": 10.0}) == {"b"}
+    assert admitted([replace(tickets[0], priority=1), tickets[1]], 1, {"ann": 10.0}) == {"a"}
+
+
+def ticket(name: str, **changes: object) -> Ticket:
+    base = Ticket(f"{name}-1", name, "ann", since=time.time(), process=Process.own())
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def test_tickets_wait_for_their_turn_and_leave(tmp_path: Path) -> None:
+    queue = Queue(tmp_path)
+    first, second, third = ticket("first", since=1.0), ticket("second", since=2.0), ticket("third", since=3.0)
+    for each in (first, second, third):
+        queue.enter(each)
+    running = queue.turn(first, at_once=1)
+    assert running is not None
+    assert running.runs
+    assert queue.turn(second, at_once=1) is None
+    assert queue.places(1) == {"second-1": 0, "third-1": 1}
+    assert queue.find("third") == third
+    queue.leave(running)
+    assert queue.turn(third, at_once=1) is None
+    assert queue.turn(second, at_once=1) is not None
+    assert [each.sweep for each in queue.tickets()] == ["second", "third"]
+
+
+def test_a_sweep_has_one_ticket(tmp_path: Path) -> None:
+    queue = Queue(tmp_path)
+    queue.enter(ticket("sweep"))
+    with pytest.raises(SweepBusyError, match="sweep waits in the queue already, as sweep-1"):
+        queue.enter(replace(ticket("sweep"), id="sweep-2"))
+
+
+def test_the_ticket_of_a_dead_process_is_ignored_and_cleaned_away(tmp_path: Path) -> None:
+    queue = Queue(tmp_path)
+    dead = ticket("sweep", process=Process(Process.own().pid, "long ago"), began=time.time() - 50)
+    queue._write(dead)
+    queue.ask_to_stop(dead)
+    assert queue.tickets() == []
+    queue.enter(ticket("sweep"))
+    assert not queue.is_asked_to_stop(ticket("sweep"))
+    # Its owner has used the cluster all the same.
+    queue.enter(ticket("ben", owner="ben"))
+    assert queue.turn(ticket("sweep"), at_once=1) is None
+    assert queue.turn(ticket("ben", owner="ben"), at_once=1) is not None
+
+
+def test_a_queue_that_is_gone_is_told(tmp_path: Path) -> None:
+    with pytest.raises(MislabelError, match="the cluster's queue is gone"):
+        Queue(tmp_path / "gone").enter(ticket("sweep"))
+    assert Queue(tmp_path / "gone").tickets() == []

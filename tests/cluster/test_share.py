@@ -1,0 +1,52 @@
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.process import Process
+from cluster.queue import Queue, Ticket
+from cluster.share import TICKET, Share, shares
+
+demands = st.dictionaries(st.text(min_size=1, max_size=3), st.one_of(st.none(), st.integers(0, 20)), max_size=6)
+
+
+@given(demands, st.integers(1, 40))
+def test_all_get_one_and_no_place_is_left_that_someone_could_use(wants: dict[str, int | None], places: int) -> None:
+    share = shares(wants, places)
+    assert all(count >= 1 for count in share.values())
+    assert sum(share.values()) <= max(places, len(wants))
+    hungry = [who for who, most in wants.items() if most is None or most > share[who]]
+    assert not hungry or sum(share.values()) == max(places, len(wants))
+
+
+@given(demands, st.integers(1, 40))
+def test_nobody_has_two_more_than_one_who_would_take_more(wants: dict[str, int | None], places: int) -> None:
+    share = shares(wants, places)
+    for who, most in wants.items():
+        if most is None or most > share[who]:
+            assert max(share.values()) <= share[who] + 1
+
+
+def test_a_sweep_that_no_queue_runs_has_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TICKET, raising=False)
+    assert Share.of_environment().room(8, wants=8) == 8
+
+
+def test_sweeps_find_their_shares_from_the_tickets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue(tmp_path)
+    tickets = [Ticket(f"t{i}", f"s{i}", "ann", since=float(i), process=Process.own()) for i in range(3)]
+    for ticket in tickets:
+        queue.enter(ticket)
+    monkeypatch.setenv(TICKET, str(tmp_path / "t0.json"))
+    first = Share.of_environment()
+    second = Share(queue, "t1")
+    queue.turn(tickets[0], at_once=2)
+    assert first.room(5, wants=5) == 5, "nobody else runs"
+    queue.turn(tickets[1], at_once=2)
+    time.sleep(1.05)  # looks are a second apart
+    assert (first.room(5, wants=5), second.room(5, wants=5)) == (3, 2)
+    assert second.room(5, wants=1) == 1
+    time.sleep(1.05)
+    assert first.room(5, wants=5) == 4, "what the other can't use is free"

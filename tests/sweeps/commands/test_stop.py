@@ -1,0 +1,43 @@
+from collections.abc import Callable
+
+from sweeps.heartbeat import ASKED
+from sweeps.launch import Launch
+from sweeps.store import Store
+from tests.bowls import prepared, run, runs_of
+from tests.sweeps.commands.conftest import Mislabel, Said
+
+
+def test_a_running_sweep_checkpoints_and_its_driver_finishes(mislabel: Mislabel) -> None:
+    """The command runs in another process than the driver; here, between two of its stretches."""
+    store = Store("results")
+    long = {"parameters": {"x": {"values": [0.0, 1.0]}, "steps": 8000}}
+
+    def stop(launch: Launch) -> None:
+        if launch.files.read_text("stop") is None:
+            said = mislabel("stop", "bowls")
+            assert said.code == 0
+            assert said.err == "bowls: stops; its packs checkpoint\n"
+        launch.heartbeat._last = 0.0  # looks every two seconds
+        launch.heartbeat.beat()
+
+    launch = run(store, stop, **long)
+    assert launch.feed.stop_reason == ASKED
+    assert list(launch.files.checkpoints())
+    status = mislabel("status", "bowls", "--json").json
+    assert (status["state"], status["stopped_because"]) == ("stopped", ASKED)
+    again = run(store, **long)
+    assert again.feed.stop_reason is None
+    assert set(runs_of(again.files)["status"]) == {"done"}
+
+
+def test_a_sweep_that_does_not_run_can_not_be_stopped(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+    ran()
+    assert "bowls is not running; there is nothing to stop" in mislabel("stop", "bowls").err
+    assert "did you mean bowls?" in mislabel("stop", "bowl").err
+    assert Store("results").sweep("bowls").read_text("stop") is None
+
+
+def test_a_driver_that_died_is_not_running(mislabel: Mislabel) -> None:
+    files = prepared(Store("results")).files
+    files.write_json("progress.json", {**files.read_json("progress.json"), "pid": 2**22 + 1})
+    assert mislabel("stop", "bowls").code == 2
