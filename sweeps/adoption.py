@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sweeps.datasets import changed_data
 from sweeps.errors import StoreError
 from sweeps.identity import pack_id, run_id
 from sweeps.outcome import ENDED
@@ -17,14 +19,15 @@ from sweeps.store import TABLES, Store, SweepFiles
 from tasks.task import Task
 
 
-def adopt(spec: Spec, task: Task[Any], store: Store) -> dict[str, int]:
+def adopt(spec: Spec, task: Task[Any], store: Store, data: Mapping[str, str] = MappingProxyType({})) -> dict[str, int]:
     """Copy the rows of runs that this sweep lacks and another has; returns how many came from which sweep.
 
     A search's cells are not known beforehand, so there is nothing to look for. A run that was stopped early is not
-    taken over: another sweep's rule, and the cells that it compared with, decided over it.
+    taken over: another sweep's rule, and the cells that it compared with, decided over it. `data` are the checksums of
+    what this sweep reads: a sweep that read something else has other runs.
     """
     taken = {}
-    for name, runs in adoptable(spec, task, store).items():
+    for name, runs in adoptable(spec, task, store, data).items():
         tables = _tables(store.sweep(name), runs)
         if tables:
             store.sweep(spec.name).write_results(pack_id(runs), tables)
@@ -32,19 +35,23 @@ def adopt(spec: Spec, task: Task[Any], store: Store) -> dict[str, int]:
     return taken
 
 
-def adoptable(spec: Spec, task: Task[Any], store: Store) -> dict[str, list[str]]:
+def adoptable(
+    spec: Spec, task: Task[Any], store: Store, data: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, list[str]]:
     """The runs that this sweep lacks and another has, by sweep."""
-    donors = {} if spec.method.learns else _donors(spec, store)
+    donors = {} if spec.method.learns else _donors(spec, store, data)
     return _wanted(spec, task, store.sweep(spec.name), donors) if donors else {}
 
 
-def _donors(spec: Spec, store: Store) -> dict[str, str]:
+def _donors(spec: Spec, store: Store, data: Mapping[str, str]) -> dict[str, str]:
     """Runs of other sweeps of the same task, with the sweep that has them."""
     donors: dict[str, str] = {}
     for name in store.names():
         files = store.sweep(name)
         stored = files.read_text("spec.yaml")
         if name == spec.name or not stored or not files.parts("runs") or spec_from_stored(stored).task != spec.task:
+            continue
+        if data and changed_data(data, files):
             continue
         with suppress(StoreError):  # its damage is told when it is run itself
             rows = files.read("runs", ["run_id"], pc.field("status").isin(list(ENDED)))

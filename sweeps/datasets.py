@@ -1,5 +1,7 @@
 """The data that a sweep's runs read: it must be there before anything starts, and be the same at every launch."""
 
+from collections.abc import Mapping
+
 from sweeps.errors import MislabelError
 from sweeps.plan import Plan
 from sweeps.store import SweepFiles
@@ -21,7 +23,7 @@ def datasets_of(plan: Plan, files: SweepFiles) -> dict[str, str]:
             wrong[str(error)] = None
     if wrong:
         raise DataMissingError("\n".join(wrong))
-    if changed := _changed(found, files):
+    if changed := changed_data(found, files):
         raise MislabelError(
             f"{files.address}: {', '.join(changed)} had other contents when its runs were trained; "
             "give the sweep another name, or bring back the data"
@@ -29,7 +31,7 @@ def datasets_of(plan: Plan, files: SweepFiles) -> dict[str, str]:
     return found
 
 
-def _changed(found: dict[str, str], files: SweepFiles) -> list[str]:
-    """Data sets that an earlier launch of the sweep had with another checksum."""
+def changed_data(found: Mapping[str, str], files: SweepFiles) -> list[str]:
+    """Of these data sets, those that an earlier launch of the sweep had with another checksum."""
     known = [launch.get("data") or {} for launch in files.launches()]
     return sorted({name for data in known for name in data if found.get(name, data[name]) != data[name]})

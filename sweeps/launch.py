@@ -84,8 +84,8 @@ def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retr
     refuse_other_spec(spec, task, files)
     refuse_unknown_sweeps(spec, task, store)
     plan = make_plan(spec, task, files, retry)
-    datasets_of(plan, files)
-    plan.elsewhere = {name: len(runs) for name, runs in adoptable(spec, task, store).items()}
+    data = datasets_of(plan, files)
+    plan.elsewhere = {name: len(runs) for name, runs in adoptable(spec, task, store, data).items()}
     decide_sizes(plan, _sizing(task, files, machine))
     return plan
 
@@ -101,7 +101,7 @@ def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = F
         say(f"{moved} is damaged: set aside, and its runs are run again")
     launch = Launch(spec, task, files, retry)  # SpecError where shapes conflict, before anything is written
     data = datasets_of(launch.plan, files)
-    adopted = adopt(spec, task, store)
+    adopted = adopt(spec, task, store, data)
     for name, runs in adopted.items():
         say(f"{runs:,} runs are the same as in {name}: taken over from there")
     if adopted:

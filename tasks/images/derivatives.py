@@ -29,14 +29,25 @@ def gradients(
 
 @torch.no_grad()
 def descend(
-    weights: Mapping[str, Tensor], grads: Mapping[str, Tensor], rate: Tensor, decay: Tensor | None = None
+    weights: Mapping[str, Tensor],
+    grads: Mapping[str, Tensor],
+    rate: Tensor,
+    decay: Tensor | None = None,
+    momentum: Tensor | None = None,
+    velocity: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Move the weights, in place, by a step of gradient descent: each lane at its own rate (l) and weight decay (l)."""
+    """Move the weights, in place, by a step of gradient descent, as torch's SGD does.
+
+    Rate, weight decay and momentum are each lane's own (l). Momentum needs a velocity, by the names of the weights,
+    which starts at 0, is moved too, and is part of a task's state.
+    """
     for name, w in weights.items():
-        column = [-1, *[1] * (w.dim() - 1)]
+        column, step = [-1, *[1] * (w.dim() - 1)], grads[name]
         if decay is not None:
-            w.mul_((1 - rate * decay).reshape(column))
-        w.addcmul_(grads[name], rate.reshape(column), value=-1)
+            step = torch.addcmul(step, w, decay.reshape(column))
+        if velocity is not None and momentum is not None:
+            step = velocity[name].mul_(momentum.reshape(column)).add_(step)
+        w.addcmul_(step, rate.reshape(column), value=-1)
 
 
 def sample_gradients(

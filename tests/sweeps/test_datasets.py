@@ -55,6 +55,17 @@ def test_data_that_changed_is_not_mixed_with_what_it_was(store: Store) -> None:
     assert len(store.sweep("bowls").launches()) == 2
 
 
+def test_runs_on_other_data_are_not_taken_over_from_another_sweep(store: Store) -> None:
+    run(store, reading(lambda params: {"images": "sha256:1"}))
+    for name, checksum, adopted in (("other", "sha256:2", 0), ("same", "sha256:1", 6)):
+        task = reading(lambda params, checksum=checksum: {"images": checksum})  # type: ignore[misc]
+        said: list[str] = []
+        assert sum(plan_sweep(bowl_spec(name=name), task, store, MACHINE).elsewhere.values()) == adopted
+        launch = prepare(bowl_spec(name=name), task, store, said.append)
+        assert launch.plan.missing == 6 - adopted
+        assert len(said) == bool(adopted)
+
+
 def test_tasks_without_data_need_none(store: Store) -> None:
     run(store, BOWL)
     assert store.sweep("bowls").launches()[0]["data"] == {}

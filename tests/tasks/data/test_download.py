@@ -1,13 +1,18 @@
+import gzip
 import hashlib
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tasks.data import packages
+from tasks.data.catalogue import SOURCES
 from tasks.data.download import FetchError, download
+from tasks.vision import vision
 
 CONTENT = bytes(range(256)) * 4096
 MD5 = hashlib.md5(CONTENT).hexdigest()
@@ -17,6 +22,7 @@ class Server(ThreadingHTTPServer):
     breaks_after: int | None = None
     resumes = True
     asked: list[str | None]
+    others: dict[str, bytes]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -26,6 +32,11 @@ class Handler(BaseHTTPRequestHandler):
         asked = self.headers.get("Range")
         self.server.asked.append(asked)
         first = int(asked.removeprefix("bytes=").rstrip("-")) if asked and self.server.resumes else 0
+        if self.path in self.server.others:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(self.server.others[self.path])
+            return
         if self.path != "/file":
             self.send_error(404)
             return
@@ -45,7 +56,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Server(("127.0.0.1", 0), Handler) as serving:
-        serving.asked = []
+        serving.asked, serving.others = [], {}
         thread = threading.Thread(target=serving.serve_forever)
         thread.start()
         yield serving
@@ -101,3 +112,21 @@ def test_what_can_not_be_reached_is_said(server: Server, tmp_path: Path) -> None
         download(address(server, "/nothing"), tmp_path / "file", MD5, silent)
     with pytest.raises(FetchError, match="refused"):
         download("http://127.0.0.1:9/file", tmp_path / "file", MD5, silent)
+
+
+def test_a_published_data_set_comes_from_the_first_mirror_that_has_it(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small files under the names of MNIST's, and a first mirror without them."""
+    contents = {f"{name}.gz": name.encode() * 100 for name in packages.IDX}
+    packed = {name: gzip.compress(content) for name, content in contents.items()}
+    server.others = {f"/good/{name}": content for name, content in packed.items()}
+    published = vision("datasets").MNIST
+    monkeypatch.setattr(published, "mirrors", [address(server, "/none/"), address(server, "/good/")])
+    listed = [(name, hashlib.md5(content).hexdigest()) for name, content in packed.items()]
+    monkeypatch.setattr(published, "resources", listed)
+    md5 = {name: hashlib.md5(contents[f"{name}.gz"]).hexdigest() for name in packages.IDX}
+    source = replace(SOURCES["mnist"], md5=md5)
+    assert source.fetch(tmp_path, silent) == "download"
+    assert source.faults(tmp_path) == []
+    assert (tmp_path / "MNIST" / "raw" / packages.IDX[0]).read_bytes() == contents[f"{packages.IDX[0]}.gz"]

@@ -353,12 +353,26 @@ def test_the_first_layers_norm_is_measured() -> None:
     torch.testing.assert_close(network.first_norm(state), state["stem.weight"].square().sum(dim=(1, 2, 3, 4)).sqrt())
 
 
-def test_weights_decay_at_each_lanes_own_rate() -> None:
-    w = {"w": torch.ones(2, 3)}
-    grads = {"w": torch.tensor([[1.0, 2, 3], [1, 2, 3]])}
-    rate, decay = torch.tensor([0.1, 0.5]), torch.tensor([0.0, 0.2])
-    descend(w, grads, rate, decay)
-    torch.testing.assert_close(w["w"], torch.tensor([[0.9, 0.8, 0.7], [0.4, -0.1, -0.6]]))
+@pytest.mark.parametrize("with_momentum", [False, True])
+def test_steps_are_those_of_torchs_sgd_with_each_lanes_own_settings(with_momentum: bool) -> None:
+    start = torch.tensor([[1.0, -2.0], [0.5, 3.0]], dtype=torch.float64)
+    rate, decay, momentum = (
+        torch.tensor(values, dtype=torch.float64) for values in ([0.1, 0.3], [0.0, 0.2], [0.9, 0.5])
+    )
+    w, velocity = {"w": start.clone()}, {"w": torch.zeros_like(start)}
+    for _ in range(4):
+        grads = {"w": w["w"] ** 3}
+        more = {"momentum": momentum, "velocity": velocity} if with_momentum else {}
+        descend(w, grads, rate, decay, **more)  # type: ignore[arg-type]
+    for lane in range(2):
+        reference = start[lane].clone().requires_grad_()
+        mu = float(momentum[lane]) if with_momentum else 0.0
+        sgd = torch.optim.SGD([reference], float(rate[lane]), momentum=mu, weight_decay=float(decay[lane]))
+        for _ in range(4):
+            sgd.zero_grad()
+            (reference**4 / 4).sum().backward()
+            sgd.step()
+        torch.testing.assert_close(w["w"][lane], reference.detach())
 
 
 def test_what_does_not_go_together_is_said() -> None:
