@@ -80,6 +80,20 @@ def images(name: str, folder: str | Path | None = None) -> Images:
     return _loaded(name, data_folder(folder))
 
 
+def fetched(name: str, folder: str | Path | None = None) -> Images:
+    """The data set, fetched where it is absent: for tasks, on a machine other than the one where it was asked for.
+
+    Of a machine's processes one fetches, while the others wait.
+    """
+    try:
+        return images(name, folder)
+    except AbsentData:
+        if name not in SOURCES:
+            raise
+    SOURCES[name].fetch(data_folder(folder), lambda what, done, total: None)
+    return images(name, folder)
+
+
 def checksums(*wanted: str) -> dict[str, str]:
     """The checksum of each data set, for a task's `data`."""
     return {name: images(name).checksum for name in wanted}
@@ -95,9 +109,12 @@ def part(
     device: torch.device | str = "cpu",
     folder: str | Path | None = None,
 ) -> Images:
-    """A part of a data set on the device, see `subset`; the same tensors each time. `classes` is as in "7, 9"."""
+    """A part of a data set on the device, see `subset`; the same tensors each time. `classes` is as in "7, 9".
+
+    This is what tasks call, once the data was found where a sweep is planned: see `fetched`.
+    """
     chosen = [word.strip() for word in classes.split(",") if word.strip()]
-    return subset(images(name, folder), chosen, count, test_count, seed).to(device)
+    return subset(fetched(name, folder), chosen, count, test_count, seed).to(device)
 
 
 def subset(whole: Images, classes: Sequence[str] = (), count: int = 0, test_count: int = 0, seed: int = 0) -> Images:

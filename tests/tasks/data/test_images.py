@@ -189,6 +189,16 @@ def test_a_part_is_made_once() -> None:
     assert part("digits", "7, 9", count=50, seed=1) is not first
 
 
+def test_a_part_is_fetched_where_the_machine_has_no_data_yet(tiny: Source, tmp_path: Path) -> None:
+    """A sweep is planned where the data is; its packs may run elsewhere."""
+    with pytest.raises(AbsentData):
+        images.images("tiny", tmp_path)
+    assert part("tiny", "blue", folder=tmp_path).classes == ("blue",)
+    assert len(images.images("tiny", tmp_path).train_y) == 12
+    with pytest.raises(AbsentData):
+        part("images/birds", folder=tmp_path)
+
+
 PUBLISHED = {
     "mnist": "c866c37c50e085d4698584fc60a083bf0ccc2ddc365143f070e9d39a53278ed9",
     "fashion_mnist": "59252b1169dd635f1f9a058b55e7c22476ef5b710944be3b18f2b796d1b7b2c0",
