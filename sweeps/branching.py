@@ -73,4 +73,6 @@ class Branches:
         return asked
 
     def tell(self, cell: str, mean: Mean, seeds: int) -> None:
-        self._search_of[cell].tell(cell, mean, seeds)
+        """A cell that none of them proposed is no news to them."""
+        if cell in self._search_of:
+            self._search_of[cell].tell(cell, mean, seeds)

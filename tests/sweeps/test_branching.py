@@ -70,6 +70,12 @@ def test_each_branch_learns_by_itself_and_all_are_resumed(store: Store) -> None:
     assert len(undisturbed) == 14
 
 
+def test_results_of_cells_that_were_not_proposed_change_nothing(files: SweepFiles) -> None:
+    branches = branches_of(files)
+    branches.tell("of another sweep", Mean((1.0,)), 2)
+    assert len(branches.ask(3)) == 3
+
+
 def test_a_further_value_adds_a_branch_and_keeps_the_others(files: SweepFiles) -> None:
     before = {p.cell for _ in range(9) for p in branches_of(files).ask(9)}
     parameters = {"x": RANGE, "level": {"values": [0, 3, 5, 9], "grid": True}}
