@@ -42,12 +42,14 @@ class Means:
         if not self.names:
             return
         # Runs that failed have no metrics, and get none unless they are run again.
-        statuses = settled(spec) if retry else (*settled(spec), "failed")
+        statuses, tries = settled(spec), spec.budget.tries if retry else 0
         columns = files.columns("runs")
         measured = [name for name in self.names if name in columns]
-        rows = files.read("runs", ["cell_id", "seed", "status", "step", *measured])
-        for cell, seed, status, step, *values in zip(*(rows[n].to_pylist() for n in rows.column_names), strict=True):
-            if status in statuses:
+        rows = files.read("runs", ["cell_id", "seed", "status", "attempt", "step", *measured])
+        for cell, seed, status, attempt, step, *values in zip(
+            *(rows[n].to_pylist() for n in rows.column_names), strict=True
+        ):
+            if status in statuses or (status == "failed" and attempt >= tries):
                 known = {n: value for n, value in zip(measured, values, strict=True) if value is not None}
                 self.add(Outcome(cell, seed, status, known, step))
 

@@ -30,8 +30,10 @@ class Ended:
     def __init__(self, spec: Spec, files: SweepFiles) -> None:
         self.seeds: dict[str, set[int]] = defaultdict(set)
         self.failed: dict[str, set[int]] = defaultdict(set)
+        self.given_up: dict[str, set[int]] = defaultdict(set)
+        """Of those that failed, the ones that have done so as often as the budget allows."""
         self.attempts: dict[str, dict[int, int]] = defaultdict(dict)
-        """Attempts made at runs that failed or were lost."""
+        """How often runs have failed that may be run again. One that was lost has not failed."""
         self.statuses: Counter[str] = Counter()
         rows = files.read("runs", ["cell_id", "seed", "status", "attempt"])
         for cell, seed, status, attempt in zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True):
@@ -39,9 +41,15 @@ class Ended:
             if status in settled(spec):
                 self.seeds[cell].add(seed)
                 continue
-            self.attempts[cell][seed] = attempt
+            self.attempts[cell][seed] = attempt if status == "failed" else attempt - 1
             if status == "failed":
                 self.failed[cell].add(seed)
+                if attempt >= spec.budget.tries:
+                    self.given_up[cell].add(seed)
+
+    def unwanted(self, retry: bool) -> Mapping[str, set[int]]:
+        """Runs that failed and are not run again: all of them, or where they are to be retried, those given up."""
+        return self.given_up if retry else self.failed
 
     @property
     def count(self) -> int:
@@ -133,7 +141,7 @@ def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool = Fals
             plan.cells += 1
             group.runs += spec.seeds.count
             group.missing += len(missing)
-            plan.failed += 0 if retry else len(ended.failed.get(cells.ids[i], set()) & seeds)
+            plan.failed += len(ended.unwanted(retry).get(cells.ids[i], set()) & seeds)
             if checkpoints:
                 for seed in missing:
                     if (run := run_id(cells.ids[i], seed)) in checkpoints:
@@ -151,7 +159,7 @@ def _open_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool) -> P
     plan = Plan(spec, task, {}, ended, [], retry, Seeding(spec), cells=spec.budget.cells or 0)
     plan.runs = plan.cells * spec.seeds.count
     plan.missing = max(0, plan.runs - _counted(spec, ended, retry))
-    plan.failed = 0 if retry else ended.statuses["failed"]
+    plan.failed = sum(map(len, ended.unwanted(retry).values()))
     plan.checkpoints = _held(files)
     sample = Group(Space(spec, task).sample_cell(), plan.runs, plan.missing)
     plan.groups[_sample_shape(sample.values, spec, task)] = sample
@@ -170,7 +178,7 @@ def _counted(spec: Spec, ended: Ended, retry: bool) -> int:
     A cell that is proposed again has more seeds than the spec gives it, and these count; those of a race come on top.
     """
     seeds = range(spec.seeds.first, sys.maxsize) if spec.seeds.up_to is None else spec.seed_range
-    settled = (*ended.seeds.values(), *([] if retry else ended.failed.values()))
+    settled = (*ended.seeds.values(), *ended.unwanted(retry).values())
     return sum(seed in seeds for cell in settled for seed in cell)
 
 
@@ -196,7 +204,7 @@ def _of_whole_cells(spec: Spec, size: int) -> int:
 def missing_seeds(seeds: range, ended: Ended, cell: str, retry: bool) -> list[int]:
     """Those of a cell's seeds that are still to be run. Failed runs are run again on request only; lost ones always."""
     has = ended.seeds.get(cell, set())
-    failed = set() if retry else ended.failed.get(cell, set())
+    failed = ended.unwanted(retry).get(cell, set())
     return [seed for seed in seeds if seed not in has and seed not in failed]
 
 

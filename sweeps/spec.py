@@ -113,7 +113,14 @@ class Budget(Section):
     cells: int | None = Field(None, ge=1, description="how many cells are proposed; not of a grid, which runs all")
     runs: int | None = Field(None, ge=1, description="runs of the sweep after which no further ones are begun")
     wall: Seconds | None = Field(None, gt=0, description="running time, such as 6h; packs then checkpoint")
-    failures: int = Field(10, ge=0, description="failed runs after which the sweep stops")
+    failures: int = Field(
+        10, ge=0, description="a launch stops when more runs fail; a run that has failed as often is not tried again"
+    )
+
+    @property
+    def tries(self) -> int:
+        """How often a run may fail by its own fault; being lost with its machine does not count."""
+        return max(1, self.failures)
 
 
 class Resources(Section):

@@ -33,7 +33,7 @@ TAKEN = ("store.json", "mlflow.db", "mlartifacts")
 TABLES = ("curves", "arrays", "runs")
 """In the order of writing: a row in `runs` says that the other two are complete."""
 # Of two rows of one run, that of the higher rank counts: trained to its own end, given up on the way, without result.
-_RANKS = {"done": 2, "diverged": 2, "stopped": 1}
+_RANKS = {"done": 2, "diverged": 2, "stopped": 1, "failed": 0, "lost": -1}
 # Parts are merged until they have about this size.
 _PART_BYTES = 128 << 20
 # Attempts to read tables whose parts are being merged.

@@ -224,7 +224,8 @@ def _exit_code(failed: int) -> int:
     from sweeps.commands.screen import count
 
     if failed:
-        say(f"{count(failed, 'run')} failed; `mislabel status` says why, --retry-failed runs them again")
+        again = "--retry-failed runs them again, up to budget.failures times"
+        say(f"{count(failed, 'run')} failed; `mislabel status` says why, {again}")
     return 1 if failed else 0
 
 
