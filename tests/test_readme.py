@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import click
 import pytest
@@ -16,6 +16,7 @@ from sweeps.commands.main import COMMANDS, cli
 from sweeps.document import read_document
 from sweeps.errors import SpecError
 from sweeps.space import Space
+from sweeps.spec import EarlyTerminate, Method
 from tasks.conformance import CHECKS
 from tasks.registry import task_names
 from tasks.task import Task
@@ -30,13 +31,20 @@ def _blocks(text: str, language: str) -> list[str]:
 
 
 def test_the_spec_of_the_readme_is_right() -> None:
-    (text,) = _blocks(README, "yaml")
-    spec, task = checked_spec(read_document(text, "README.md"))
-    assert sum(len(cells) for cells in Space(spec, task).cells()) > 10
+    grid, search = (checked_spec(read_document(text, "README.md")) for text in _blocks(README, "yaml"))
+    assert sum(len(cells) for cells in Space(*grid).cells()) > 10
+    assert search[0].method.learns
+
+
+def test_the_readme_names_every_method_and_every_stopping_rule() -> None:
+    told = set(re.findall(r"^\| (`[^|]*`) \|", README, re.MULTILINE))
+    named = {name for cell in told for name in re.findall(r"`([^`]+)`", cell)}
+    for section, field in ((Method, "name"), (EarlyTerminate, "type")):
+        assert set(get_args(section.model_fields[field].annotation)) <= named
 
 
 def test_the_mistakes_that_the_readme_shows_are_reported_as_it_says() -> None:
-    (text,) = _blocks(README, "yaml")
+    text, _ = _blocks(README, "yaml")
     broken = text.replace("noise_rate: {values", "nois_rate: {values").replace("{min: 0.01", "{min: -1")
     with pytest.raises(SpecError) as caught:
         checked_spec(read_document(broken, "noise.yaml"))
@@ -56,7 +64,7 @@ def test_every_command_of_the_readme_exists_with_its_options(line: str) -> None:
 
 
 def test_the_readme_names_every_task_and_its_pictures_are_there() -> None:
-    assert set(re.findall(r"\| `([a-z_.]+)` \|", README)) == {
+    assert set(re.findall(r"^\| `([a-z_.]+)` \|", README.split("## Tasks")[1], re.MULTILINE)) == {
         name for name in task_names() if not name.startswith("bowl")
     }
     for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
