@@ -43,6 +43,11 @@ class Joining:
 
 def join(jobs: Jobs, token: Path, joining: Joining, say: Say) -> int:
     """Be a node of the cluster until Ctrl-C or a polite kill; MislabelError where versions differ."""
+    if jobs.address.is_loopback:
+        raise MislabelError(
+            f"{jobs.address.url} is a cluster that only its own machine can reach; "
+            "`mislabel cluster up --host` with an address that others can reach starts one that can be joined"
+        )
     told = facts(jobs)
     other = differences(versions(), told["versions"])
     if other:
@@ -57,7 +62,7 @@ class _Membership:
         self._joining = joining
         self._say = say
         self._leaving = False
-        self._environment = {**os.environ, **ray_environment(token.absolute(), jobs.address.is_loopback)}
+        self._environment = {**os.environ, **ray_environment(token.absolute(), loopback=False)}
         self._environment.pop("RAY_ADDRESS", None)
 
     def keep(self) -> int:

@@ -40,7 +40,17 @@ class Head:
 
     def environment(self) -> dict[str, str]:
         plain = {name: value for name, value in os.environ.items() if not name.startswith(DRIFT)}
-        return {**plain, "MISLABEL_CLUSTER_DIR": str(self.folder.path)}
+        return {**plain, "MISLABEL_CLUSTER_DIR": str(self.folder.path), "BOWL_PAUSE": str(self._pause)}
+
+    @property
+    def _pause(self) -> Path:
+        return self.work.parent / "pause"
+
+    def take_for_a_step(self, seconds: float) -> None:
+        """How long bowls take for a step on this cluster, from now on."""
+        new = self._pause.with_suffix(".new")
+        new.write_text(str(seconds))
+        new.replace(self._pause)
 
     def mislabel(self, *words: str, code: int | None = 0, **environment: str) -> "subprocess.CompletedProcess[str]":
         """A command as it is typed on the head's machine."""
@@ -90,6 +100,7 @@ def head(path: Path, *words: str) -> Iterator[Head]:
     (path / "work").mkdir(parents=True)
     made = Head(Folder(path / "head"), path / "work")
     family: list[Process] = []
+    made.take_for_a_step(0)
     try:
         made.mislabel("cluster", "up", *words)
         family = list(made.state.processes.values())

@@ -19,9 +19,9 @@ from tests.bowls import bowl_values, curves_of, run, runs_of
 from tests.cluster.heads import Head, head, until
 
 pytestmark = pytest.mark.ray
-# Long enough that others come and go meanwhile, in two packs.
-LONG: dict[str, Any] = {"name": "long", "parameters": {"x": {"values": [0.0, 1.0]}, "steps": 150_000}, "seeds": 4}
-SHORT: dict[str, Any] = {"name": "short", "parameters": {"x": {"values": [1.0, 2.0]}, "steps": 2000}, "seeds": 4}
+# Two packs each.
+LONG: dict[str, Any] = {"name": "long", "parameters": {"x": {"values": [0.0, 1.0]}, "steps": 2000}, "seeds": 4}
+SHORT: dict[str, Any] = {"name": "short", "parameters": {"x": {"values": [1.0, 2.0]}}, "seeds": 4}
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +120,7 @@ def test_the_token_is_nowhere_to_be_seen(cluster: Head) -> None:
 @pytest.mark.timeout(600)
 def test_sweeps_share_the_cluster_and_survive_what_is_done_to_them(cluster: Head, tmp_path: Path) -> None:
     """One makes room for another, loses its driver, is stopped and goes on: its tables are those of a quiet run."""
+    cluster.take_for_a_step(0.2)  # 400 s for the long one
     long = cluster.write_spec(**bowl_values(**LONG))
     first = cluster.submit(long, "--owner", "ann")
     assert "runs or waits on this cluster already" in cluster.mislabel("submit", long, code=2).stderr
@@ -147,6 +148,7 @@ def test_sweeps_share_the_cluster_and_survive_what_is_done_to_them(cluster: Head
     assert 0 < cluster.progress("long")["runs"] == 8 != cluster.progress("long")["done"]
     assert list(Path(cluster.state.store).glob("long/checkpoints/*.pt"))
 
+    cluster.take_for_a_step(0)
     again = cluster.mislabel("submit", long, "--wait")
     assert "from a checkpoint" in again.stdout
     assert_same_as_inline(cluster, bowl_values(**LONG), tmp_path)
@@ -154,7 +156,8 @@ def test_sweeps_share_the_cluster_and_survive_what_is_done_to_them(cluster: Head
 
 
 def test_a_sweep_that_waits_can_be_told_to_leave_and_one_that_runs_can_be_cancelled(cluster: Head) -> None:
-    endless = {"parameters": {"x": {"values": [0.0, 1.0]}, "steps": 100_000_000}}
+    cluster.take_for_a_step(0.1)
+    endless = {"parameters": {"x": {"values": [0.0, 1.0]}, "steps": 1_000_000}}
     jobs = {
         name: cluster.submit(cluster.write_spec(**bowl_values(name=name, **endless)), "--owner", "ann")
         for name in ("one", "two", "three")
@@ -169,6 +172,7 @@ def test_a_sweep_that_waits_can_be_told_to_leave_and_one_that_runs_can_be_cancel
         assert f"{name}: cancelled" in cluster.client("cancel", name).stderr
         until(lambda name=name: cluster.jobs.get(jobs[name]).status == "STOPPED", 30)  # type: ignore[misc]
     until(lambda: not queue.tickets(), 30)
+    cluster.take_for_a_step(0)
     assert "'one' is not a sweep that is running or waiting" in cluster.client("cancel", "one", code=2).stderr
 
 

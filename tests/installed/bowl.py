@@ -4,8 +4,11 @@ A package of its own, as a user would install it: its entry point is in the fold
 """
 
 import dataclasses
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -49,12 +52,19 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     trouble = lanes["trouble"]
     if stop > half and (trouble == RAISES).any():
         raise RuntimeError("the bowl broke")
+    _pause(stop - start)
     for step in range(start, stop):
         noise = 0.01 * lanes.normal("noise", lanes.shape.width, steps=range(step, step + 1))[:, 0]
         w = w + lanes.column("rate", 1) * (lanes.column("x", 1) - w) + noise
         if step >= half:
             w = torch.where((trouble == DIVERGES)[:, None], torch.nan, w)
     return {"w": w}
+
+
+def _pause(steps: int) -> None:
+    """Where a file says so, take that many seconds for a step: a long run for tests that is no work."""
+    if file := os.environ.get("BOWL_PAUSE"):
+        time.sleep(steps * float(Path(file).read_text()))
 
 
 def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
