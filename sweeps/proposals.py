@@ -7,7 +7,7 @@ Batches that can't be read are left out: their runs are in the store all the sam
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from sweeps.store import SweepFiles
@@ -73,7 +73,8 @@ class Proposals:
         self._files.write_json(f"{self._folder}/earlier.json", list(cells))
 
     def keep(self, number: int, batch: Batch) -> None:
-        self._files.write_json(f"{self._folder}/{number:05}.json", {"layout": _LAYOUT, **asdict(batch)})
+        trials = [vars(trial) for trial in batch.trials]
+        self._files.write_json(f"{self._folder}/{number:05}.json", {"layout": _LAYOUT, **vars(batch), "trials": trials})
 
 
 def _batch_from(kept: Any) -> Batch | None:

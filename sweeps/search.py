@@ -121,8 +121,9 @@ class Search:
                 continue  # it is for another branch
             trial = self._begun(given)
             values = self._dimensions.suggested(trial)
-            if self._may_propose(values):
-                return self._proposed(values, trial.number)
+            cell = self._cell_id(values)
+            if self._may_propose(cell, values):
+                return self._proposed(cell, values, trial.number)
             self.study.tell(trial, state=TrialState.FAIL)
         return None
 
@@ -130,8 +131,9 @@ class Search:
         for _ in range(_TRIES):
             trial = self.study.ask()
             values = self._dimensions.suggested(trial)
-            if self._may_propose(values):
-                return self._proposed(values, trial.number)
+            cell = self._cell_id(values)
+            if self._may_propose(cell, values):
+                return self._proposed(cell, values, trial.number)
             # Until the end of the batch it counts as running: so the model looks elsewhere.
             refused.append(trial.number)
         return None
@@ -139,17 +141,18 @@ class Search:
     def _from_chance(self) -> Proposal | None:
         """A cell drawn at random that was never proposed; None when there is none."""
         for values in self._chance:
-            if not self._times(self._cell_id(values)):
+            cell = self._cell_id(values)
+            if not self._times(cell):
                 trial = self._begun(values)
-                return self._proposed(self._dimensions.suggested(trial), trial.number)
+                return self._proposed(cell, self._dimensions.suggested(trial), trial.number)
         return None
 
     def _from_known(self) -> Proposal | None:
         """The cell with the fewest seeds that may have more; None when there is none, and the search is over."""
         for proposal in sorted(self.proposals, key=lambda p: self._times(p.cell)):
-            if self._may_propose(proposal.values):
+            if self._may_propose(proposal.cell, proposal.values):
                 trial = self._begun(proposal.values)
-                return self._proposed(self._dimensions.suggested(trial), trial.number)
+                return self._proposed(proposal.cell, self._dimensions.suggested(trial), trial.number)
         return None
 
     def _begun(self, values: Mapping[str, Value]) -> Trial:
@@ -160,12 +163,11 @@ class Search:
         """How often the cell was proposed."""
         return len(self._numbers.get(cell, ()))
 
-    def _may_propose(self, values: Mapping[str, Value]) -> bool:
-        seeds = (1 + self._times(self._cell_id(values))) * self._seeds
+    def _may_propose(self, cell: str, values: Mapping[str, Value]) -> bool:
+        seeds = (1 + self._times(cell)) * self._seeds
         return seeds <= self._most_seeds and not self.space.excludes(values)
 
-    def _proposed(self, values: dict[str, Value], number: int) -> Proposal:
-        cell = self._cell_id(values)
+    def _proposed(self, cell: str, values: dict[str, Value], number: int) -> Proposal:
         self._numbers.setdefault(cell, []).append(number)
         proposal = Proposal(cell, values, number, self._times(cell) * self._seeds)
         self.proposals.append(proposal)
@@ -255,10 +257,11 @@ class Search:
     def recover(self, cells: Sequence[Earlier], known: Known) -> None:
         """Count these cells, which the store has runs of, as proposed: the batches that did so were lost."""
         for cell in cells:
-            if not self._times(self._cell_id(cell.values)):
+            name = self._cell_id(cell.values)
+            if not self._times(name):
                 number = self._added(cell.values)
                 if number is not None:
-                    proposal = self._proposed(dict(cell.values), number)
+                    proposal = self._proposed(name, dict(cell.values), number)
                     self._settle(proposal, known(proposal.cell, proposal.seeds))
 
     def _settle(self, proposal: Proposal, mean: Mean | None) -> None:
@@ -278,13 +281,14 @@ class Search:
             self._tell(number, mean)
 
     def _take_up(self, kept: KeptTrial, same_axes: bool) -> None:
-        if kept.number is None and self._times(self._cell_id(kept.values)):
+        cell = self._cell_id(kept.values)
+        if kept.number is None and self._times(cell):
             return  # the first layout had a cell once
         while kept.number is not None and self._history.count < kept.number:
             self.study.add_trial(create_trial(state=TrialState.FAIL))
         number = self._added(kept.values, kept if same_axes else None)
         if number is not None:
-            self._proposed(dict(kept.values), number)
+            self._proposed(cell, dict(kept.values), number)
 
     def _added(self, values: Mapping[str, Value], kept: KeptTrial | None = None) -> int | None:
         """The number of a new trial of this cell; None where the space does not have it."""

@@ -16,7 +16,9 @@ from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 from optuna.samplers._tpe.sampler import _split_trials, default_gamma, default_gamma_multiobjective
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
-from scipy.special import log_ndtr, logsumexp, ndtr, ndtri_exp
+from scipy.special import erfcx, log_ndtr, logsumexp, ndtr, ndtri_exp
+
+_ROOT = np.sqrt(2)
 
 
 class BatchTPESampler(TPESampler):
@@ -150,8 +152,12 @@ def _log_mass(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The logarithm of the normal distribution's mass between a and b; exact in both tails."""
     right = a > 0
     low, high = np.where(right, -b, a), np.where(right, -a, b)
-    below, above = log_ndtr(low), log_ndtr(high)
+    mass: np.ndarray = np.empty_like(low)
+    around = high > 0
+    mass[around] = np.log1p(-ndtr(low[around]) - ndtr(-high[around]))
+    # With the common factor exp(-high²/2) taken out, nothing underflows.
+    low, high = low[~around], high[~around]
     with np.errstate(divide="ignore", invalid="ignore"):
-        tail = above + np.log1p(-np.exp(below - above))
-        mass: np.ndarray = np.where(high > 0, np.log1p(-ndtr(low) - ndtr(-high)), tail)
+        left_out = np.exp((high - low) * (high + low) / 2) * erfcx(-low / _ROOT)
+        mass[~around] = np.log((erfcx(-high / _ROOT) - left_out) / 2) - high**2 / 2
     return mass
