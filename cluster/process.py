@@ -42,6 +42,11 @@ class Process:
     def lives(self) -> bool:
         return _started(self.pid) == self.started
 
+    @property
+    def recent(self) -> bool:
+        """Whether it was started since this machine was."""
+        return not os.path.isdir("/proc/self") or self.started.endswith(_boot())
+
     def send(self, number: signal.Signals) -> None:
         """Send the signal, unless the process has ended."""
         if self.lives:
@@ -89,26 +94,33 @@ def _ended_within(processes: Sequence[Process], seconds: float) -> bool:
 
 
 def descendants(processes: Iterable[Process]) -> list[Process]:
-    """Children of these, their children, and so on."""
-    children: dict[int, list[int]] = {}
-    for pid, parent in _parents().items():
-        children.setdefault(parent, []).append(pid)
-    found: list[int] = []
-    left = [process.pid for process in processes if process.lives]
+    """Children of these, their children, and so on; of one that has ended, what is left in the session it led.
+
+    No process gets the number of a session that still has members, so these are not another's.
+    """
+    known = list(processes)
+    below: dict[int, list[int]] = {}
+    for pid, (parent, session) in _relations().items():
+        below.setdefault(parent, []).append(pid)
+        if pid != session and Process.of(session) is None:
+            below.setdefault(session, []).append(pid)
+    found: set[int] = set()
+    left = [process.pid for process in known if process.lives or (process.recent and not Process.of(process.pid))]
     while left:
-        below = children.get(left.pop(), [])
-        found += below
-        left += below
-    return [process for pid in found if (process := Process.of(pid))]
+        more = [pid for pid in below.get(left.pop(), []) if pid not in found]
+        found.update(more)
+        left += more
+    return [process for pid in sorted(found) if (process := Process.of(pid))]
 
 
-def _parents() -> dict[int, int]:
-    """By number of every process, that of its parent."""
+def _relations() -> dict[int, tuple[int, int]]:
+    """By number of every process, that of its parent and that of its session."""
     if os.path.isdir("/proc/self"):
         fields = {int(name): _stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}
-        return {pid: int(stat[1]) for pid, stat in fields.items() if stat}
+        return {pid: (int(stat[1]), int(stat[3])) for pid, stat in fields.items() if stat}
     shown = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    return {int(pid): int(parent) for pid, parent in (line.split() for line in shown.splitlines())}
+    pairs = (line.split() for line in shown.splitlines())
+    return {int(pid): (int(parent), int(pid)) for pid, parent in pairs}
 
 
 def _started(pid: int) -> str | None:

@@ -60,6 +60,21 @@ def test_a_started_process_has_a_session_of_its_own_and_writes_to_its_log(tmp_pa
     assert log.stat().st_mode & 0o077 == 0
 
 
+def test_what_a_dead_process_has_left_behind_is_found_and_ended(tmp_path: Path) -> None:
+    process = start([sys.executable, "-c", STUBBORN], os.environ, tmp_path / "log")
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "log").read_text().strip():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send(signal.SIGKILL)
+    os.waitpid(process.pid, 0)
+    (child,) = descendants([process])
+    assert child.pid == int((tmp_path / "log").read_text())
+    assert descendants([Process(process.pid, "of another start of the machine")]) == []
+    end([process], 0.5)
+    assert not child.lives
+
+
 def test_what_does_not_end_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
     process = start([sys.executable, "-c", STUBBORN], os.environ, tmp_path / "log")
     deadline = time.monotonic() + 30
