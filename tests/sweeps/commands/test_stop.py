@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 from sweeps.heartbeat import ASKED
 from sweeps.launch import Launch
@@ -10,7 +11,7 @@ from tests.sweeps.commands.conftest import Mislabel, Said
 def test_a_running_sweep_checkpoints_and_its_driver_finishes(mislabel: Mislabel) -> None:
     """The command runs in another process than the driver; here, between two of its stretches."""
     store = Store("results")
-    long = {"parameters": {"x": {"values": [0.0, 1.0]}, "steps": 8000}}
+    long: dict[str, Any] = {"parameters": {"x": {"values": [0.0, 1.0]}, "steps": 8000}}
 
     def stop(launch: Launch) -> None:
         if launch.files.read_text("stop") is None:
