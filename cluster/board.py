@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 
 from cluster.queue import Queue, Ticket
-from cluster.state import Folder, State, read_state
+from cluster.state import Folder, State, head_state
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,6 @@ def entries(folder: Folder, state: State) -> list[Entry]:
 def entries_of_store(store: str) -> list[Entry]:
     """Of the cluster on this machine whose store this is; none where there is no such cluster."""
     folder = Folder.here()
-    state = read_state(folder)
+    state = head_state(folder)
     at = store if "://" in store else os.path.abspath(store)
-    return entries(folder, state) if state is not None and state.lives and state.store == at else []
+    return entries(folder, state) if state is not None and state.store == at else []

@@ -18,7 +18,7 @@ from cluster.queue import Queue, Ticket
 from cluster.request import CommandRequest, FactsRequest, SweepRequest, is_id, request_from_metadata
 from cluster.secret import write_private
 from cluster.share import TICKET
-from cluster.state import Folder, State, read_state
+from cluster.state import Folder, State, head_state
 from sweeps.errors import MislabelError
 
 ANSWER = "mislabel answers "
@@ -38,10 +38,11 @@ def main() -> int:
     metadata, environment = _taken(os.environ)
     folder = Folder.here()
     try:
-        state = read_state(folder)
+        state = head_state(folder)
         if state is None:
-            raise MislabelError(f"{folder.path}: no cluster was started here")
-        environment |= {"MISLABEL_STORE": state.store, "MLFLOW_TRACKING_URI": state.mlflow}
+            raise MislabelError("this head has no store; start it with `mislabel cluster up`, or set MISLABEL_STORE")
+        environment |= {"MISLABEL_STORE": state.store}
+        environment |= {"MLFLOW_TRACKING_URI": state.mlflow} if state.mlflow else {}
         environment |= state.mlflow_environment(folder)
         match request_from_metadata(metadata):
             case FactsRequest():
@@ -83,6 +84,8 @@ class SweepJob:
     def __init__(
         self, id: str, request: SweepRequest, state: State, folder: Folder, environment: Mapping[str, str]
     ) -> None:
+        for path in (folder.queue, folder.jobs):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._request = request
         self._state = state
         self._queue = Queue(folder.queue)

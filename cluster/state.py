@@ -10,6 +10,7 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -109,8 +110,13 @@ class State:
         return any(process.lives for process in self.processes.values())
 
     @property
+    def is_foreign(self) -> bool:
+        """Whether it was started by other means than ours."""
+        return not self.jobs
+
+    @property
     def is_loopback(self) -> bool:
-        return Address.parse(self.jobs, "a job server").is_loopback
+        return not self.is_foreign and Address.parse(self.jobs, "a job server").is_loopback
 
     def dead(self) -> list[str]:
         """What was started and is no more."""
@@ -124,6 +130,8 @@ class State:
 
     def environment(self, folder: Folder) -> dict[str, str]:
         """What a process of this machine has in its environment to belong to the cluster; no secret is in it."""
+        if self.is_foreign:
+            return {}  # it is there already
         return {**ray_environment(folder.token, self.is_loopback), FOLDER: str(folder.path)}
 
     def mlflow_environment(self, folder: Folder) -> dict[str, str]:
@@ -153,10 +161,26 @@ def read_state(folder: Folder) -> State | None:
         raise MislabelError(f"{folder.state}: is damaged; remove it once no cluster runs here") from None
 
 
+def head_state(folder: Folder) -> State | None:
+    """The cluster whose head this machine is: started by `cluster up`, or by other means.
+
+    A head that was started by other means says in its environment where its store is; Ray tells its jobs where it is.
+    """
+    state = read_state(folder)
+    store, ray = os.environ.get("MISLABEL_STORE"), os.environ.get("RAY_ADDRESS")
+    if state is not None or not store or not ray:
+        return state
+    at_once = os.environ.get("MISLABEL_SWEEPS", "2")
+    if not re.fullmatch(r"[1-9]\d{0,3}", at_once):
+        raise MislabelError(f"MISLABEL_SWEEPS: {at_once!r} is not a number of sweeps that run at once")
+    store = store if "://" in store else os.path.abspath(store)
+    return State("", ray, "", os.environ.get("MLFLOW_TRACKING_URI", ""), store, int(at_once), "", versions())
+
+
 def running_state(folder: Folder) -> State:
     """The cluster that runs here; MislabelError where none does."""
-    state = read_state(folder)
-    if state is None or not state.lives:
+    state = head_state(folder)
+    if state is None or not (state.lives or state.is_foreign):
         raise MislabelError("no cluster runs on this machine; `mislabel cluster up` starts one")
     return state
 

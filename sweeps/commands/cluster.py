@@ -101,7 +101,7 @@ def status(as_json: bool) -> None:
     folder = Folder.here()
     state = running_state(folder)
     found = nodes(state, folder)
-    mlflow = mlflow_server.answers(state.mlflow)
+    mlflow = bool(state.mlflow) and mlflow_server.answers(state.mlflow)
     queue = [entry.to_json() for entry in entries(folder, state)]
     if as_json:
         addresses = {"jobs": state.jobs, "ray": state.ray, "mlflow": state.mlflow, "mlflow_answers": mlflow}

@@ -29,10 +29,10 @@ def folder(tmp_path: Path) -> Folder:
     return folder
 
 
-def job(folder: Folder, request: Request) -> "subprocess.Popen[str]":
+def job(folder: Folder, request: Request, **more: str) -> "subprocess.Popen[str]":
     """The job's process, as Ray starts it."""
     config = {"metadata": {"job_submission_id": ID, "job_name": ID, **request.metadata()}}
-    environment = {**os.environ, FOLDER: str(folder.path), "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(config)}
+    environment = {**os.environ, FOLDER: str(folder.path), "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(config), **more}
     return subprocess.Popen(
         [sys.executable, "-m", "cluster.job"], env=environment, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -62,6 +62,17 @@ def test_it_runs_a_command_on_the_heads_store_and_sends_back_what_it_says(folder
     assert json.loads(line.removeprefix(ANSWER)) == {
         "code": 0, "out": "", "err": f"no sweeps in {tmp_path / 'store'}; `mislabel run SPEC.yaml` makes one\n"
     }  # fmt: skip
+
+
+def test_a_head_that_was_started_by_other_means_says_where_its_store_is(folder: Folder, tmp_path: Path) -> None:
+    folder.state.unlink()
+    process = job(folder, CommandRequest(("list",)))
+    assert "this head has no store; start it with `mislabel cluster up`, or set MISLABEL_STORE" in said(process)
+    assert process.returncode == 2
+    other = str(tmp_path / "other")
+    process = job(folder, CommandRequest(("list",)), MISLABEL_STORE=other, RAY_ADDRESS="127.0.0.1:1")
+    assert f"no sweeps in {other}" in said(process)
+    assert process.returncode == 0
 
 
 def test_a_sweep_waits_for_its_turn_and_leaves_when_it_is_told_to(folder: Folder) -> None:
