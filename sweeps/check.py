@@ -24,6 +24,11 @@ def read_spec(path: str, overrides: tuple[str, ...] = (), quick: bool = False) -
 
     `quick` applies the spec's own section of that name, which makes it small, and marks its name.
     """
+    return checked_spec(opened_spec(path, overrides, quick))
+
+
+def opened_spec(path: str, overrides: tuple[str, ...] = (), quick: bool = False) -> Document:
+    """The spec in that file, as `read_spec` would check it."""
     file = FilePath(path)
     try:
         size = file.stat().st_size
@@ -38,7 +43,7 @@ def read_spec(path: str, overrides: tuple[str, ...] = (), quick: bool = False) -
     _take_quick(document, quick)
     for assignment in overrides:
         document.set(assignment)
-    return checked_spec(document)
+    return document
 
 
 def checked_spec(document: Document) -> tuple[Spec, Task[Any]]:

@@ -40,11 +40,25 @@ def command(
       mislabel submit noise.yaml --cluster http://10.0.0.1:8265 --token-file ~/token
     """
     from cluster.jobs import Jobs
-    from sweeps.check import read_spec
 
-    read, _ = read_spec(spec, overrides, quick)
-    jobs = Jobs.reached(cluster, token_file)
-    return send(jobs, read.name, read.to_yaml(), owner, priority, retry_failed, wait)
+    name, text = _read(spec, overrides, quick)
+    return send(Jobs.reached(cluster, token_file), name, text, owner, priority, retry_failed, wait)
+
+
+def _read(path: str, overrides: tuple[str, ...], quick: bool) -> tuple[str, str]:
+    """The sweep's name, and its spec: complete with defaults, unless its task is not installed on this machine."""
+    from sweeps.check import checked_spec, opened_spec
+    from sweeps.document import text_from_value
+    from sweeps.errors import nearest
+    from tasks.registry import task_names
+
+    document = opened_spec(path, overrides, quick)
+    task, name = document.values.get("task"), document.values.get("name")
+    if isinstance(task, str) and isinstance(name, str) and not (task in task_names() or nearest(task, task_names())):
+        say(f"{task} is not installed on this machine: the cluster will check the spec")
+        return name, text_from_value(document.values)
+    spec, _ = checked_spec(document)
+    return spec.name, spec.to_yaml()
 
 
 def send(

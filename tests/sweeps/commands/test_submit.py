@@ -27,6 +27,14 @@ def test_a_token_must_be_given(mislabel: Mislabel, write_spec: Callable[..., str
     assert "'127.0.0.1' is not the address of a job server" in said.err
 
 
+def test_a_task_that_only_the_cluster_has_is_left_to_the_cluster_to_check(
+    mislabel: Mislabel, write_spec: Callable[..., str]
+) -> None:
+    said = mislabel("submit", write_spec(task="quite.another"), "--cluster", "http://127.0.0.1:9")
+    assert "quite.another is not installed on this machine: the cluster will check the spec" in said.err
+    assert "asks for its token" in said.err
+
+
 def test_an_owner_is_a_plain_word() -> None:
     assert login()
     assert all(letter.isalnum() or letter in "_.@-" for letter in login())
