@@ -40,18 +40,27 @@ def sampler_of(method: Method, seed: int, earlier: Sequence[FrozenTrial] = ()) -
                 return BatchTPESampler(seed, method.startup)
             case "gp":
                 return optuna.samplers.GPSampler(
-                    seed=seed, n_startup_trials=method.startup, warn_independent_sampling=False
-                )
+                    seed=seed, n_startup_trials=method.startup, warn_independent_sampling=False,
+                    independent_sampler=_chance(seed),
+                )  # fmt: skip
             case "cmaes":
                 return optuna.samplers.CmaEsSampler(
                     seed=seed, n_startup_trials=method.startup, warn_independent_sampling=False,
-                    source_trials=[*map(_numbers_of, earlier)] or None,
+                    independent_sampler=_chance(seed), source_trials=[*map(_numbers_of, earlier)] or None,
                 )  # fmt: skip
             case "nsga2":
-                return optuna.samplers.NSGAIISampler(seed=seed, population_size=method.population)
+                nsga = optuna.samplers.NSGAIISampler(seed=seed, population_size=method.population)
             case "nsga3":
-                return optuna.samplers.NSGAIIISampler(seed=seed, population_size=method.population)
-    raise AssertionError(f"{method.name} does not learn")
+                nsga = optuna.samplers.NSGAIIISampler(seed=seed, population_size=method.population)
+            case _:
+                raise AssertionError(f"{method.name} does not learn")
+    nsga._random_sampler = _chance(seed)
+    return nsga
+
+
+def _chance(seed: int) -> BaseSampler:
+    """Values at random, by other numbers than the sampler decides by: Optuna would take the same ones for both."""
+    return optuna.samplers.RandomSampler(seed=seed ^ 1)
 
 
 def _numbers_of(trial: FrozenTrial) -> FrozenTrial:

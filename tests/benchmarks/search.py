@@ -52,7 +52,7 @@ def ours(function: Function, method: str, seed: int, cells: int, batch: int = BA
         search = Search(space, Store(folder).sweep("bench"))
         while proposals := search.ask(batch):
             for p in proposals:
-                told[p.cell] = p.values, function.mean(p.values, seed)
+                told[p.cell] = p.values, function.mean(p.values, seed, p.seeds)
                 search.tell(p.cell, Mean(told[p.cell][1]), p.seeds)
     return _score(function, list(told.values()))
 
