@@ -167,7 +167,7 @@ def _best(results: Results, objective: Objective, experiment: str, pages: Mappin
 
 def _files(results: Results) -> str:
     files = results.files
-    store = files.address.removesuffix(f"/{files.name}")
+    store = files.store
     return (
         f"Every run and every step is in Parquet under `{files.address}`; this page is a view of it.\n\n"
         f"```python\nimport analysis\nsweep = analysis.load({store!r}, {files.name!r})\n"

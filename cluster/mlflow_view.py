@@ -93,7 +93,7 @@ class _Follower:
         self._view = view
         self._say = say
         files = view.files
-        store = files.address.removesuffix(f"/{files.name}")
+        store = files.store
         self._process = subprocess.Popen(
             [sys.executable, "-m", "cluster.mlflow_follower", store, files.name, str(every_seconds)],
             stdin=subprocess.PIPE,

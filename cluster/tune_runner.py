@@ -36,6 +36,7 @@ from ray.tune.search import Searcher
 from cluster.share import Share
 from sweeps.errors import MislabelError, StoreError
 from sweeps.feed import Feed
+from sweeps.filesystem import LONG_PATIENCE_SECONDS
 from sweeps.inline import reason
 from sweeps.order import PackOrder
 from sweeps.referee import Entry, Referee, Values, Watch, watch_of
@@ -53,6 +54,7 @@ _MOST_PACKS = 10_000
 _LOOK_SECONDS = 5.0
 # How long more packs may run than the sweep's share before some make room, and actors idle before they are given back.
 _PATIENCE_SECONDS = 2.0
+_ALL = "all"
 
 
 @contextmanager
@@ -153,10 +155,10 @@ class _PackTrainable(tune.Trainable):
     def _worked(self, order: PackOrder) -> tuple[Report, str | None]:
         try:
             if self._worker is None:
-                files = Store(self._config["store"]).sweep(order.sweep)
+                files = Store(self._config["store"], LONG_PATIENCE_SECONDS).sweep(order.sweep)
                 self._worker = Worker(order, files, device_from_ray(), self._config["objectives"], self._watch())
             report = self._worker.work(STRETCH_SECONDS)
-            if not (report.finished or report.parked) and self._has_to_halt(order):
+            if not (report.finished or report.parked) and _has_to_halt(self._config["room"], order.id):
                 self._worker.save()
                 return replace(report, halted=True), None
             return report, None
@@ -164,11 +166,6 @@ class _PackTrainable(tune.Trainable):
             return Report(order.id, halted=True), str(error)
         except Exception as error:
             return Report(order.id, error=reason(error)), None
-
-    def _has_to_halt(self, order: PackOrder) -> bool:
-        """Whether the sweep is stopping, or this pack is to make room for another sweep."""
-        assert self._worker is not None
-        return self._worker.files.read_text("stop") is not None or order.id in _yielding(self._config["room"])
 
     def _watch(self) -> Watch | None:
         name = self._config["referee"]
@@ -240,6 +237,7 @@ class _Room:
         self._looked = time.monotonic()
         self._crowded: float | None = None
         self._told: set[str] = set()
+        self._halted = False
 
     def packs(self, running: int, dry: bool) -> int:
         """How many packs may run at once; `dry` says that no more than those running could."""
@@ -255,18 +253,28 @@ class _Room:
         now = time.monotonic()
         self._crowded = (self._crowded or now) if excess else None
         patient = self._crowded is not None and now - self._crowded < _PATIENCE_SECONDS
-        if excess != self._told and not patient:
+        if excess != self._told and not patient and not self._halted:
             internal_kv._internal_kv_put(self.key, json.dumps(sorted(excess)))
             self._told = excess
+
+    def halt(self) -> None:
+        """The sweep is stopping: have all packs checkpoint and end."""
+        if not self._halted:
+            internal_kv._internal_kv_put(self.key, json.dumps(_ALL))
+            self._halted = True
 
     def close(self) -> None:
         internal_kv._internal_kv_del(self.key)
 
 
-def _yielding(key: str) -> list[str]:
-    """Packs that are to make room. Asked of Ray, where the driver is heard within a second, not of the store."""
+def _has_to_halt(key: str, pack: str) -> bool:
+    """Whether the sweep is stopping, or this pack is to make room for another sweep.
+
+    Asked of Ray, where the driver is heard within a second: of an object store each question would cost something.
+    """
     told = internal_kv._internal_kv_get(key)
-    return [] if told is None else list(json.loads(told))
+    halting = [] if told is None else json.loads(told)
+    return halting == _ALL or pack in halting
 
 
 class _Returning(FIFOScheduler):
@@ -309,6 +317,8 @@ class _PackSearcher(Searcher):
         return 0.0 if self._idle_since is None else time.monotonic() - self._idle_since
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        if self._feed.stopping:
+            self._room.halt()
         most = self._room.packs(len(self._packs), self._dry)
         self._room.make([order.id for order in self._packs.values()], most)
         order = self._feed.next() if len(self._packs) < most else None
@@ -325,6 +335,8 @@ class _PackSearcher(Searcher):
             self._feed.break_off(StoreError(result["broken"]))
         self._feed.report(result["report"])
         self._show()
+        if self._feed.stopping:
+            self._room.halt()
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         order = self._packs.pop(trial_id)

@@ -26,7 +26,7 @@ class Heartbeat:
     """Writes the sweep's progress every few seconds while it runs."""
 
     def __init__(self, files: SweepFiles, feed: "Feed") -> None:
-        self.files = files
+        self.files = files.with_patience(0)  # the next beat comes anyway
         self.feed = feed
         self._last = 0.0
         self._stop_written = False

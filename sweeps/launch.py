@@ -12,6 +12,7 @@ from sweeps.datasets import datasets_of
 from sweeps.earlier import earlier_cells, refuse_unknown_sweeps
 from sweeps.errors import Problem, SpecError
 from sweeps.feed import Feed
+from sweeps.filesystem import LONG_PATIENCE_SECONDS
 from sweeps.heartbeat import Heartbeat, note_complete, refuse_if_running
 from sweeps.means import Mean, Means
 from sweeps.plan import Plan, decide_sizes, make_plan
@@ -93,7 +94,7 @@ def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retr
 def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = False) -> Launch:
     """Everything before a machine is needed: checks, spec and provenance into the store, counts."""
     store.prepare()
-    files = store.sweep(spec.name)
+    files = store.sweep(spec.name).with_patience(LONG_PATIENCE_SECONDS)
     refuse_if_running(files)
     refuse_other_spec(spec, task, files)
     refuse_unknown_sweeps(spec, task, store)

@@ -15,6 +15,7 @@ is written last: a run exists once its row in `runs` does. Files appear whole or
 import json
 import os
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from sweeps.errors import MislabelError, StoreError, nearest
-from sweeps.filesystem import as_store_errors, get, is_file, listed, put
+from sweeps.filesystem import PATIENCE_SECONDS, FileSystem, as_store_errors, opened, within
 from sweeps.identity import pack_id
 
 SCHEMA = 1
@@ -43,24 +44,18 @@ _READS = 5
 class Store:
     """A folder, or an address such as s3://bucket/path, that holds sweeps."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self.address = address
-        try:
-            if "://" in address:
-                self._fs, self._root = fs.FileSystem.from_uri(address)
-            else:
-                self._fs, self._root = fs.LocalFileSystem(), os.path.abspath(address)
-        except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"{address}: not an address that a store can have: {error}") from None
+        self._fs, self._root = opened(address, patience_seconds)
         self._check_version()
 
     @property
     def folder(self) -> str | None:
         """The store's path where it is a folder of this machine, else None."""
-        return self._root if isinstance(self._fs, fs.LocalFileSystem) else None
+        return self._root if self._fs.is_local else None
 
     def _check_version(self) -> None:
-        text = get(self._fs, f"{self._root}/store.json")
+        text = self._fs.get(f"{self._root}/store.json")
         if text is None:
             return
         try:
@@ -76,65 +71,68 @@ class Store:
     def prepare(self) -> None:
         """Make the store where it is not there yet; StoreError where it can't be written."""
         with as_store_errors(self.address):
-            if get(self._fs, f"{self._root}/store.json") is None:
-                put(self._fs, f"{self._root}/store.json", json.dumps({"schema": SCHEMA}).encode())
+            if self._fs.get(f"{self._root}/store.json") is None:
+                self._fs.put(f"{self._root}/store.json", json.dumps({"schema": SCHEMA}).encode())
             else:
                 probe = f"{self._root}/.writable-{uuid.uuid4().hex}"
-                put(self._fs, probe, b"")
-                self._fs.delete_file(probe)
+                self._fs.put(probe, b"")
+                self._fs.remove(probe)
 
     def names(self) -> list[str]:
         """Names of the sweeps in the store."""
         with as_store_errors(self.address):
-            found = listed(self._fs, self._root)
+            found = self._fs.listed(self._root)
         return sorted(i.base_name for i in found if i.type == fs.FileType.Directory and self._has_spec(i.base_name))
 
     def _has_spec(self, name: str) -> bool:
-        return is_file(self._fs, f"{self._root}/{name}/spec.yaml")
+        return self._fs.is_file(f"{self._root}/{name}/spec.yaml")
 
     def sweep(self, name: str) -> "SweepFiles":
         """The files of a sweep, which need not exist yet."""
-        return SweepFiles(self._fs, f"{self._root}/{name}", name, f"{self.address.rstrip('/')}/{name}")
+        return SweepFiles(self._fs, f"{self._root}/{name}", name, self.address)
 
     def existing(self, name: str) -> "SweepFiles":
         """The files of a sweep that is in the store; MislabelError where it is not."""
         names = self.names()
         if name not in names:
             known = f"it holds {', '.join(names[:20])}{' …' if len(names) > 20 else ''}" if names else "it is empty"
-            raise MislabelError(
-                f"{name!r} is not a sweep of the store {self.address}{nearest(name, names) or f'; {known}'}"
-            )
+            hint = nearest(name, names) or f"; {known}"
+            raise MislabelError(f"{name!r} is not a sweep of the store {self.address}{hint}")
         return self.sweep(name)
 
 
 class SweepFiles:
     """Everything that one sweep has in the store."""
 
-    def __init__(self, filesystem: Any, root: str, name: str, address: str) -> None:
+    def __init__(self, filesystem: FileSystem, root: str, name: str, store: str) -> None:
         self._fs = filesystem
         self._root = root
         self.name = name
-        self.address = address
+        self.store = store
+        """The address of the store that it is in."""
+        self.address = within(store, name)
+
+    def with_patience(self, seconds: float) -> "SweepFiles":
+        """The same files, for who can wait that long for a store out of reach."""
+        return SweepFiles(self._fs.with_patience(seconds), self._root, self.name, self.store)
 
     def sibling(self, name: str) -> "SweepFiles":
         """The files of another sweep of the same store."""
-        root, address = self._root.rpartition("/")[0], self.address.rpartition("/")[0]
-        return SweepFiles(self._fs, f"{root}/{name}", name, f"{address}/{name}")
+        return SweepFiles(self._fs, f"{self._root.rpartition('/')[0]}/{name}", name, self.store)
 
     # Small files
 
     def read_text(self, file: str) -> str | None:
         """The file's text, or None where there is no such file."""
-        data = get(self._fs, f"{self._root}/{file}")
+        data = self._fs.get(f"{self._root}/{file}")
         return None if data is None else data.decode()
 
     def write_text(self, file: str, text: str) -> None:
         with as_store_errors(self.address):
-            put(self._fs, f"{self._root}/{file}", text.encode())
+            self._fs.put(f"{self._root}/{file}", text.encode())
 
     def remove(self, file: str) -> None:
-        if is_file(self._fs, f"{self._root}/{file}"):
-            self._fs.delete_file(f"{self._root}/{file}")
+        self._fs.remove(f"{self._root}/{file}")
 
     def read_json(self, file: str) -> Any:
         """The file's value, or None where there is no such file or it is damaged."""
@@ -149,21 +147,20 @@ class SweepFiles:
 
     def names(self, folder: str) -> list[str]:
         """Names of the files in one of the sweep's folders, in order."""
-        found = listed(self._fs, f"{self._root}/{folder}")
+        found = self._fs.listed(f"{self._root}/{folder}")
         return sorted(i.base_name for i in found if i.type == fs.FileType.File and not i.base_name.startswith("."))
 
     def revise_spec(self, text: str) -> None:
         """Make this the sweep's spec, and keep it as a revision where it differs from the last."""
         if self.read_text("spec.yaml") == text:
             return
-        number = len(listed(self._fs, f"{self._root}/revisions")) + 1
+        number = len(self.names("revisions")) + 1
         self.write_text(f"revisions/{number:04}.yaml", text)
         self.write_text("spec.yaml", text)
 
     def launches(self) -> list[dict[str, Any]]:
         """Provenance of every time the sweep was run, oldest first."""
-        found = sorted(info.base_name for info in listed(self._fs, f"{self._root}/launches"))
-        return [launch for name in found if (launch := self.read_json(f"launches/{name}"))]
+        return [launch for name in self.names("launches") if (launch := self.read_json(f"launches/{name}"))]
 
     # Tables
 
@@ -172,14 +169,10 @@ class SweepFiles:
         with as_store_errors(self.address):
             for name in TABLES:
                 if name in tables and (tables[name].num_rows or name == "runs"):
-                    put(self._fs, self._part(name, part), _parquet(tables[name]))
+                    self._fs.put(self._part(name, part), _parquet(tables[name]))
 
     def parts(self, table: str) -> list[str]:
-        return sorted(
-            info.base_name.removesuffix(".parquet")
-            for info in listed(self._fs, f"{self._root}/{table}")
-            if info.base_name.endswith(".parquet") and not info.base_name.startswith(".")
-        )
+        return [_name(name) for name in self.names(table) if name.endswith(".parquet")]
 
     def columns(self, table: str) -> list[str]:
         """Names of the table's columns; none where it has no part."""
@@ -233,13 +226,17 @@ class SweepFiles:
         paths = [self._part(table, part) for part in parts]
         checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         parquet = ds.ParquetFileFormat(default_fragment_scan_options=checked)
-        dataset = ds.dataset(paths, schema=schema, filesystem=self._fs, format=parquet)
+
+        def scanned() -> pa.Table:
+            dataset = ds.dataset(paths, schema=schema, filesystem=self._fs.arrow, format=parquet)
+            return dataset.to_table(columns=columns and list(columns), filter=where)
+
         try:
-            return dataset.to_table(columns=None if columns is None else list(columns), filter=where)
+            return self._fs.steadily(scanned)
         except FileNotFoundError:
             raise
         except (OSError, pa.ArrowInvalid) as error:
-            raise self._damaged(self._first_damaged(paths), error) from None
+            raise self._damaged(next((p for p in paths if not self._readable(p, True)), self._root), error) from None
 
     def _superseded_runs(self) -> Mapping[str, list[str]]:
         """By part, the runs in it that count from another part: one where they came furthest, of the last attempt.
@@ -267,23 +264,17 @@ class SweepFiles:
 
     def _schema(self, paths: Sequence[str]) -> pa.Schema:
         """All columns that one of the files has: a part of failed runs has no metrics."""
-        schemas = []
-        for path in paths:
+
+        def schema(path: str) -> pa.Schema:
             try:
-                schemas.append(pq.read_schema(path, filesystem=self._fs).remove_metadata())
+                read = self._fs.steadily(lambda: pq.read_schema(path, filesystem=self._fs.arrow))
+                return read.remove_metadata()
             except FileNotFoundError:
                 raise
             except (OSError, pa.ArrowInvalid) as error:
                 raise self._damaged(path, error) from None
-        return pa.unify_schemas(schemas, promote_options="permissive")
 
-    def _first_damaged(self, paths: list[str]) -> str:
-        for path in paths:
-            try:
-                pq.read_table(path, filesystem=self._fs, page_checksum_verification=True)
-            except (OSError, pa.ArrowInvalid):
-                return path
-        return self._root
+        return pa.unify_schemas(self._fs.each(schema, paths), promote_options="permissive")
 
     def _damaged(self, path: str, error: Exception) -> StoreError:
         short = str(error).splitlines()[0][:120]
@@ -293,44 +284,50 @@ class SweepFiles:
     def set_damaged_aside(self) -> list[str]:
         """Move parts that can't be read out of the tables, with all that was written with them; returns what was moved.
 
-        Their runs are then missing, so that the next plan runs them again. Every page is read: a checksum tells whether
-        it is what was written. What killed writers have left behind goes too.
+        Their runs are then missing, so that the next plan runs them again. In a folder every page is read: a checksum
+        tells whether it is what was written. An object store checks that by itself; there a part's end is looked at.
+        What killed writers have left behind goes too.
         """
-        bad = {part for table in TABLES for part in self.parts(table) if not self._readable(table, part)}
+        paths = [self._part(table, part) for table in TABLES for part in self.parts(table)]
+        readable = self._fs.each(lambda path: self._readable(path, whole=self._fs.is_local), paths)
+        bad = {_name(path) for path, can_be in zip(paths, readable, strict=True) if not can_be}
         complete = set(self.parts("runs"))
         moved = []
         with as_store_errors(self.address):
             for table in TABLES:
                 for part in self.parts(table):
                     if part in bad:
-                        self._fs.create_dir(f"{self._root}/set-aside/{table}", recursive=True)
                         self._fs.move(self._part(table, part), f"{self._root}/set-aside/{table}/{part}.parquet")
                         moved.append(self._shown(self._part(table, part)))
                     elif part not in complete:  # its writer died before the row in `runs`
-                        self._fs.delete_file(self._part(table, part))
+                        self._fs.remove(self._part(table, part))
             for folder in (*TABLES, "checkpoints"):
-                for info in listed(self._fs, f"{self._root}/{folder}"):
+                for info in self._fs.listed(f"{self._root}/{folder}"):
                     if info.base_name.startswith("."):
-                        self._fs.delete_file(info.path)
+                        self._fs.remove(info.path)
         return moved
 
-    def _readable(self, table: str, part: str) -> bool:
-        try:
-            with pq.ParquetFile(self._part(table, part), filesystem=self._fs, page_checksum_verification=True) as file:
-                for _ in file.iter_batches():
+    def _readable(self, path: str, whole: bool) -> bool:
+        def read() -> None:
+            with pq.ParquetFile(path, filesystem=self._fs.arrow, page_checksum_verification=True) as file:
+                for _ in file.iter_batches() if whole else ():
                     pass
+
+        try:
+            self._fs.steadily(read)
         except (OSError, pa.ArrowInvalid):
             return False
         return True
 
     def compact(self) -> None:
         """Merge small parts. A crash in between leaves runs in two parts, which readers and the next merge resolve."""
-        small = [part for part in self.parts("runs") if self._size(part) < _PART_BYTES]
+        sizes = self._sizes()
         groups: list[list[str]] = [[]]
-        for part in small:
-            if sum(map(self._size, groups[-1])) + self._size(part) > _PART_BYTES:
-                groups.append([])
-            groups[-1].append(part)
+        for part in self.parts("runs"):
+            if sizes[part] < _PART_BYTES:
+                if sum(sizes[other] for other in groups[-1]) + sizes[part] > _PART_BYTES:
+                    groups.append([])
+                groups[-1].append(part)
         for group in groups:
             if len(group) > 1:
                 self._merge(group)
@@ -344,40 +341,41 @@ class SweepFiles:
             self.write_results(part, {**tables, "runs": runs})
         with as_store_errors(self.address):
             for name in reversed(TABLES):
-                for old in set(group) - {part}:
-                    if is_file(self._fs, self._part(name, old)):
-                        self._fs.delete_file(self._part(name, old))
+                self._fs.each(self._fs.remove, [self._part(name, old) for old in group if old != part])
 
     def _merged(self, table: str, group: list[str], superseded: Mapping[str, list[str]]) -> pa.Table:
-        tables = []
-        for part in group:
-            if is_file(self._fs, self._part(table, part)):
-                schema = self._schema([self._part(table, part)])
-                counts = ~pc.field("run_id").isin(pa.array(superseded.get(part, []), pa.string()))
-                tables.append(self._scanned(table, [part], schema, None, counts))
+        def merged(part: str) -> pa.Table:
+            schema = self._schema([self._part(table, part)])
+            counts = ~pc.field("run_id").isin(pa.array(superseded.get(part, []), pa.string()))
+            return self._scanned(table, [part], schema, None, counts)
+
+        tables = self._fs.each(merged, sorted({*group} & {*self.parts(table)}))
         return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
 
-    def _size(self, part: str) -> int:
-        return sum(self._fs.get_file_info(self._part(table, part)).size or 0 for table in TABLES)
+    def _sizes(self) -> Counter[str]:
+        """Bytes of each part, over all tables."""
+        sizes: Counter[str] = Counter()
+        for table in TABLES:
+            for info in self._fs.listed(f"{self._root}/{table}"):
+                sizes[_name(info.base_name)] += info.size or 0
+        return sizes
 
     # Checkpoints
 
     def save_checkpoint(self, pack: str, data: bytes, run_ids: Sequence[str]) -> None:
         with as_store_errors(self.address):
-            put(self._fs, f"{self._root}/checkpoints/{pack}.pt", data)
-            put(self._fs, f"{self._root}/checkpoints/{pack}.json", json.dumps({"runs": list(run_ids)}).encode())
+            self._fs.put(f"{self._root}/checkpoints/{pack}.pt", data)
+            self._fs.put(f"{self._root}/checkpoints/{pack}.json", json.dumps({"runs": list(run_ids)}).encode())
 
     def load_checkpoint(self, pack: str) -> bytes | None:
-        return get(self._fs, f"{self._root}/checkpoints/{pack}.pt")
+        return self._fs.get(f"{self._root}/checkpoints/{pack}.pt")
 
     def checkpoints(self) -> Iterator[tuple[str, list[str]]]:
         """Each checkpoint's pack and the runs in it."""
-        for info in listed(self._fs, f"{self._root}/checkpoints"):
-            if info.base_name.endswith(".json") and not info.base_name.startswith("."):
-                pack = info.base_name.removesuffix(".json")
-                described = self.read_json(f"checkpoints/{info.base_name}")
-                if described and is_file(self._fs, f"{self._root}/checkpoints/{pack}.pt"):
-                    yield pack, described["runs"]
+        names = self.names("checkpoints")
+        for pack in (name.removesuffix(".json") for name in names if name.endswith(".json")):
+            if f"{pack}.pt" in names and (described := self.read_json(f"checkpoints/{pack}.json")):
+                yield pack, described["runs"]
 
     def drop_checkpoint(self, pack: str) -> None:
         self.remove(f"checkpoints/{pack}.json")
@@ -387,7 +385,12 @@ class SweepFiles:
         return f"{self._root}/{table}/{part}.parquet"
 
     def _shown(self, path: str) -> str:
-        return self.address + path.removeprefix(self._root)
+        return within(self.address, path.removeprefix(f"{self._root}/"))
+
+
+def _name(path: str) -> str:
+    """The part's name."""
+    return os.path.basename(path).removesuffix(".parquet")
 
 
 def _parquet(table: pa.Table) -> bytes:

@@ -259,7 +259,9 @@ def _say_end(launch: "Launch") -> None:
 
 def _say_where(address: str, name: str) -> None:
     at = "" if address == "results" else f" --store {address}"
-    say(f"tables:  {address.rstrip('/')}/{name}/runs and …/curves (Parquet), `mislabel results {name}{at}`")
+    from sweeps.filesystem import within
+
+    say(f"tables:  {within(address, name)}: runs and curves (Parquet), `mislabel results {name}{at}`")
     say(f"pandas:  import analysis; sweep = analysis.load({address!r}, {name!r}); sweep.runs")
     say(f"browser: mislabel ui{at}")
 

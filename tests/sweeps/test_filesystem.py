@@ -9,45 +9,45 @@ import pytest
 from pyarrow import fs
 
 from sweeps.errors import StoreError
-from sweeps.filesystem import as_store_errors, get, is_file, listed, put
+from sweeps.filesystem import FileSystem, as_store_errors
 
-LOCAL = fs.LocalFileSystem()
+LOCAL = FileSystem(fs.LocalFileSystem())
 
 
 def test_a_file_is_written_with_its_folders_and_read_back(tmp_path: Path) -> None:
     path = f"{tmp_path}/a/b/c.json"
-    put(LOCAL, path, b"first")
-    put(LOCAL, path, b"second")
-    assert get(LOCAL, path) == b"second"
-    assert is_file(LOCAL, path)
-    assert [info.base_name for info in listed(LOCAL, f"{tmp_path}/a/b")] == ["c.json"]
+    LOCAL.put(path, b"first")
+    LOCAL.put(path, b"second")
+    assert LOCAL.get(path) == b"second"
+    assert LOCAL.is_file(path)
+    assert [info.base_name for info in LOCAL.listed(f"{tmp_path}/a/b")] == ["c.json"]
 
 
 def test_what_is_not_there_is_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    assert get(LOCAL, f"{tmp_path}/no/such") is None
-    assert get(LOCAL, f"{tmp_path}/file/inside") is None
-    assert listed(LOCAL, f"{tmp_path}/no") == []
-    assert not is_file(LOCAL, f"{tmp_path}")
-    assert not is_file(LOCAL, f"{tmp_path}/no")
+    assert LOCAL.get(f"{tmp_path}/no/such") is None
+    assert LOCAL.get(f"{tmp_path}/file/inside") is None
+    assert LOCAL.listed(f"{tmp_path}/no") == []
+    assert not LOCAL.is_file(f"{tmp_path}")
+    assert not LOCAL.is_file(f"{tmp_path}/no")
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    put(LOCAL, f"{tmp_path}/a", b"old")
+    LOCAL.put(f"{tmp_path}/a", b"old")
     with pytest.raises(TypeError):
-        put(LOCAL, f"{tmp_path}/a", "not bytes")  # type: ignore[arg-type]
-    assert get(LOCAL, f"{tmp_path}/a") == b"old"
+        LOCAL.put(f"{tmp_path}/a", "not bytes")  # type: ignore[arg-type]
+    assert LOCAL.get(f"{tmp_path}/a") == b"old"
     assert os.listdir(tmp_path) == ["a"]
 
 
 @pytest.mark.parametrize("nested", ["a", "a/b/c"])
 def test_other_file_systems_are_written_too(tmp_path: Path, nested: str) -> None:
-    in_memory = fs.FileSystem.from_uri("mock:///")[0]
-    below_a_folder = fs.SubTreeFileSystem(str(tmp_path), LOCAL)
+    in_memory = FileSystem(fs.FileSystem.from_uri("mock:///")[0])
+    below_a_folder = FileSystem(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()))
     for filesystem in (in_memory, below_a_folder):
-        put(filesystem, nested, b"data")
-        assert get(filesystem, nested) == b"data"
-        assert get(filesystem, "missing") is None
+        filesystem.put(nested, b"data")
+        assert filesystem.get(nested) == b"data"
+        assert filesystem.get("missing") is None
 
 
 @pytest.mark.parametrize(

@@ -130,15 +130,16 @@ def test_pandas_reads_the_folders_as_flat_typed_tables(store: Store) -> None:
 KILLED = """
 import os, signal, sys
 import sweeps.store
+from sweeps.filesystem import FileSystem
 from tests.sweeps.test_store import tables
 
-put = sweeps.store.put
+put = FileSystem.put
 def killed(filesystem, path, data):
     if "/runs/" in path:
         os.kill(os.getpid(), signal.SIGKILL)
     put(filesystem, path, data)
 
-sweeps.store.put = killed
+FileSystem.put = killed
 sweeps.store.Store(sys.argv[1]).sweep("a").write_results("p", tables(["a-0", "a-1"], "p"))
 """
 
@@ -275,7 +276,7 @@ def half_merged(files: SweepFiles) -> Iterator[SweepFiles]:
     old = Path(files.address)
     merged = old.parent / "merged"
     shutil.copytree(old, merged)
-    SweepFiles(files._fs, str(merged), "merged", str(merged)).compact()
+    SweepFiles(files._fs, str(merged), "merged", str(merged.parent)).compact()
     new = [path.relative_to(merged) for name in TABLES for path in sorted((merged / name).glob("*.parquet"))]
     gone = [path.relative_to(old) for name in reversed(TABLES) for path in sorted((old / name).glob("*.parquet"))]
     for step in range(len(new) + len(gone) + 1):
@@ -285,7 +286,7 @@ def half_merged(files: SweepFiles) -> Iterator[SweepFiles]:
             shutil.copy(merged / path, folder / path)
         for path in gone[: max(0, step - len(new))]:
             (folder / path).unlink()
-        yield SweepFiles(files._fs, str(folder), folder.name, str(folder))
+        yield SweepFiles(files._fs, str(folder), folder.name, str(folder.parent))
 
 
 @pytest.mark.faults
