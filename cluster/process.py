@@ -74,7 +74,8 @@ def end(processes: Iterable[Process], seconds: float) -> None:
     """Ask these and all that they have started to end, and kill what has not ended after so long."""
     asked = list(processes)
     family = [*asked, *descendants(asked)]
-    for process in asked:
+    orphans = descendants([process for process in asked if not process.lives])
+    for process in (*asked, *orphans):
         process.send(signal.SIGTERM)
     if not _ended_within(family, seconds):
         # What was started meanwhile, too.

@@ -1,5 +1,7 @@
 """`mislabel cluster`: start, join, show and end a cluster."""
 
+import sys
+from contextlib import redirect_stdout
 from typing import Any
 
 import click
@@ -100,7 +102,8 @@ def status(as_json: bool) -> None:
 
     folder = Folder.here()
     state = running_state(folder)
-    found = nodes(state, folder)
+    with redirect_stdout(sys.stderr):  # Ray prints what its nodes complain of
+        found = nodes(state, folder)
     mlflow = bool(state.mlflow) and mlflow_server.answers(state.mlflow)
     queue = [entry.to_json() for entry in entries(folder, state)]
     if as_json:

@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -149,7 +149,8 @@ def _machine(venue: Venue, resources: "Resources") -> Iterator[tuple["Machine", 
         machine = Machine(1, free_memory_bytes(), device)
         yield machine, lambda feed, store, show: run_inline(feed, feed.files, device, show)
         return
-    with venue.kept():
+    # Ray prints what its nodes complain of to stdout, which is for data.
+    with venue.kept(), redirect_stdout(sys.stderr):
         from cluster.tune_runner import run_on_ray, worker_memory_bytes, worker_slots
 
         slots = worker_slots(resources)
