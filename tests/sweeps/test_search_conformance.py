@@ -2,6 +2,7 @@
 
 import math
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -181,9 +182,12 @@ def test_trials_are_told_the_means(files: SweepFiles, method: str) -> None:
 
 @pytest.mark.parametrize("method", SEVERAL)
 def test_several_objectives_are_told_and_survive_a_restart(store: Store, method: str) -> None:
-    undisturbed, _ = asked(search_of(store.sweep("a"), method, metric=TWO), two_means_of, late=0)
-    before, known = asked(search_of(store.sweep("b"), method, metric=TWO), two_means_of, batches=2, late=0)
-    search = search_of(store.sweep("b"), method, known, metric=TWO)
+    changes: dict[str, Any] = {"metric": TWO}
+    if method == "gp":  # takes seconds for a proposal of this many axes
+        changes |= {"parameters": {"x": MIXED["x"]}, "zip": [], "exclude": []}
+    undisturbed, _ = asked(search_of(store.sweep("a"), method, **changes), two_means_of, late=0)
+    before, known = asked(search_of(store.sweep("b"), method, **changes), two_means_of, batches=2, late=0)
+    search = search_of(store.sweep("b"), method, known, **changes)
     after, _ = asked(search, two_means_of, late=0)
     assert shown(before + after) == shown(undisturbed)
     search._take_in()
@@ -198,20 +202,18 @@ def test_a_search_goes_on_where_every_cell_fails(files: SweepFiles, method: str)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_it_finds_better_cells_than_chance(store: Store, method: str) -> None:
+def test_its_later_cells_are_better_than_chance_would_have_them(store: Store, method: str) -> None:
     parameters = {"x": {"min": -10, "max": 10}, "rate": {"min": 0.01, "max": 1, "scale": "log"}}
-    best: dict[str, float] = {}
-    for name, startup in (("model", 6), ("chance", 1000)):
-        found = []
-        for seed in range(1 if method == "gp" else 3):
-            search = search_of(
-                store.sweep(f"{name}-{seed}"), method if name == "model" else "tpe", seed=seed, startup=startup,
-                population=8, parameters=parameters, zip=[], exclude=[],
-                budget={"cells": 14 if method == "gp" else 60},
-            )  # fmt: skip
-            found.append(min(loss(p.values) for p in asked(search, mean_of)[0]))
-        best[name] = sum(found)
-    assert best["model"] < best["chance"]
+    late = []
+    for seed in range(1 if method == "gp" else 3):
+        search = search_of(
+            store.sweep(f"{seed}"), method, seed=seed, startup=6, population=8, parameters=parameters, zip=[],
+            exclude=[], budget={"cells": 14 if method == "gp" else 60},
+        )  # fmt: skip
+        proposals, _ = asked(search, mean_of)
+        late += [loss(p.values) for p in proposals[len(proposals) // 2 :]]
+    drawn = [loss(cells.values(i)) for cells in search.space.drawn(500) for i in range(len(cells))]
+    assert statistics.median(late) < statistics.median(drawn) / 2
 
 
 # Any space
