@@ -4,8 +4,10 @@ import os
 import time
 from dataclasses import dataclass
 
+from cluster.jobs import Jobs
 from cluster.queue import Queue, Ticket
 from cluster.state import Folder, State, head_state
+from sweeps.errors import MislabelError
 
 
 @dataclass(frozen=True)
@@ -39,5 +41,23 @@ def entries_of_store(store: str) -> list[Entry]:
     """Of the cluster on this machine whose store this is; none where there is no such cluster."""
     folder = Folder.here()
     state = head_state(folder)
-    at = store if "://" in store else os.path.abspath(store)
-    return entries(folder, state) if state is not None and state.store == at else []
+    return entries(folder, state) if state is not None and state.store == _full(store) else []
+
+
+def is_starting(store: str, name: str) -> bool:
+    """Whether a sweep that the store does not have was sent to the cluster on this machine, and will be there soon."""
+    if any(entry.ticket.sweep == name for entry in entries_of_store(store)):
+        return True
+    folder = Folder.here()
+    state = head_state(folder)
+    if state is None or state.is_foreign or not state.lives or state.store != _full(store):
+        return False
+    try:
+        sent = Jobs.of_folder(folder).list()
+    except MislabelError:  # the job server is busy or gone; then nothing is starting either
+        return False
+    return any(job.metadata.get("sweep") == name and not job.ended for job in sent)
+
+
+def _full(store: str) -> str:
+    return store if "://" in store else os.path.abspath(store)

@@ -13,19 +13,22 @@ from sweeps.commands import options
 @options.as_json
 def command(name: str, store: str, as_json: bool) -> None:
     """Say how far a sweep is: runs by status, what is running, time left, failures with their reason."""
-    from cluster.board import entries_of_store
+    from cluster.board import entries_of_store, is_starting
     from sweeps.commands.list import state_of
     from sweeps.commands.screen import columns, duration
     from sweeps.store import Store
 
-    queued = {entry.ticket.sweep: entry for entry in entries_of_store(store) if entry.before is not None}
-    if name in queued:
+    at = Store(store)
+    waiting = {entry.ticket.sweep: entry.text for entry in entries_of_store(store) if entry.before is not None}
+    if name not in waiting and name not in at.names() and is_starting(store, name):
+        waiting[name] = "starting"
+    if name in waiting:
         if as_json:
-            options.put_json({**queued[name].to_json(), "errors": {}, "statuses": {}})
+            options.put_json({"name": name, "state": waiting[name], "statuses": {}, "errors": {}})
         else:
-            click.echo(columns([("state", queued[name].text)], ("sweep", name)))
+            click.echo(columns([("state", waiting[name])], ("sweep", name)))
         return
-    files = Store(store).existing(name)
+    files = at.existing(name)
     progress = files.read_json("progress.json") or {}
     runs = files.read("runs", ["run_id", "status", "error"]) if files.parts("runs") else None
     statuses = Counter(runs["status"].to_pylist()) if runs else Counter()

@@ -15,9 +15,10 @@ def command(name: str, store: str) -> None:
     Works on a sweep that runs on this machine or on another one with the same store, and with --cluster on a
     cluster's. `run` or `submit` with its spec continues it.
     """
-    from cluster.board import entries_of_store
+    from cluster.board import entries_of_store, is_starting
     from cluster.queue import Queue
     from cluster.state import Folder
+    from sweeps.errors import MislabelError
     from sweeps.heartbeat import ask_to_stop
     from sweeps.store import Store
 
@@ -26,5 +27,8 @@ def command(name: str, store: str) -> None:
             Queue(Folder.here().queue).ask_to_stop(entry.ticket)
             say(f"{name}: " + ("leaves the queue" if entry.before is not None else "stops; its packs checkpoint"))
             return
-    ask_to_stop(Store(store).existing(name))
+    at = Store(store)
+    if name not in at.names() and is_starting(store, name):
+        raise MislabelError(f"{name} is just being started; stop it in a moment, or `mislabel cancel` it")
+    ask_to_stop(at.existing(name))
     say(f"{name}: stops; its packs checkpoint")

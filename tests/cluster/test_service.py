@@ -123,6 +123,8 @@ def test_sweeps_share_the_cluster_and_survive_what_is_done_to_them(cluster: Head
     cluster.take_for_a_step(0.2)  # 400 s for the long one
     long = cluster.write_spec(**bowl_values(**LONG))
     first = cluster.submit(long, "--owner", "ann")
+    shown = cluster.mislabel("status", "long").stdout.split()[:4]
+    assert shown in (["sweep", "long", "state", "starting"], ["sweep", "long", "state", "running"])
     assert "runs or waits on this cluster already" in cluster.mislabel("submit", long, code=2).stderr
     until(lambda: cluster.progress("long").get("running") == 8, 120, lambda: cluster.jobs.logs(first))
 
