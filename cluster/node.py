@@ -18,7 +18,7 @@ from types import FrameType
 from cluster.jobs import Jobs
 from cluster.process import Process, end
 from cluster.remote import facts
-from cluster.service import END_SECONDS
+from cluster.service import END_SECONDS, OBJECT_STORE_BYTES
 from cluster.state import differences, ray_environment, versions
 from sweeps.errors import MislabelError
 
@@ -116,7 +116,7 @@ class _Membership:
         """Run the node until it ends or we leave."""
         command = [
             str(Path(sys.executable).with_name("ray")), "start", "--block", f"--address={self._ray}",
-            "--disable-usage-stats",
+            "--disable-usage-stats", f"--temp-dir={folder}", f"--object-store-memory={OBJECT_STORE_BYTES}",
         ]  # fmt: skip
         given = {"num-cpus": self._joining.cpus, "num-gpus": self._joining.gpus, "node-ip-address": self._joining.host}
         command += [f"--{name}={value}" for name, value in given.items() if value is not None]

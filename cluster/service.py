@@ -28,7 +28,7 @@ START_SECONDS = 180.0
 # How long servers, and before them the sweeps that they run, have to end by themselves.
 END_SECONDS = 20.0
 # Packs are handed over by the store: what is left for Ray to carry is small.
-_OBJECT_STORE_BYTES = 256 << 20
+OBJECT_STORE_BYTES = 256 << 20
 _POLL_SECONDS = 0.3
 # Of a server that did not start, the last lines of its log are shown.
 _LINES = 8
@@ -99,7 +99,7 @@ def _start_ray(wanted: Wanted, state: State, folder: Folder) -> Process:
         f"--node-ip-address={wanted.host}", f"--port={ray.port}", "--include-dashboard=true",
         f"--dashboard-host={wanted.host}", f"--dashboard-port={jobs.port}", f"--ray-client-server-port={client}",
         f"--dashboard-agent-listen-port={agent}", f"--metrics-export-port={metrics}",
-        f"--temp-dir={state.ray_folder}", f"--object-store-memory={_OBJECT_STORE_BYTES}",
+        f"--temp-dir={state.ray_folder}", f"--object-store-memory={OBJECT_STORE_BYTES}",
     ]  # fmt: skip
     for name, count in (("cpus", wanted.cpus), ("gpus", wanted.gpus)):
         command += [] if count is None else [f"--num-{name}={count}"]

@@ -1,0 +1,181 @@
+"""A cluster of three machines, used from a fourth: two of them and a driver are lost, and no result is."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from cluster.state import Folder, State, read_state
+from sweeps.store import Store, SweepFiles
+from tests.bowls import bowl_values, curves_of, run, runs_of
+from tests.cluster.heads import MISLABEL, until
+from tests.cluster.hosts import Host, hosts, reason_against_hosts
+
+pytestmark = [pytest.mark.ray, pytest.mark.faults]
+CUT_SECONDS = 30.0
+RUNS = 24
+PARAMETERS = {"x": {"values": [0.0, 1.0, 2.0, 4.0, 5.0, 6.0]}, "steps": 400, "frames": 9}
+# Six packs each, of which the first sweep's can only run on the host with the GPU.
+SWEEPS: dict[str, dict[str, Any]] = {
+    "shiny": bowl_values(
+        name="shiny", parameters=PARAMETERS, seeds=4, resources={"cpu": 0.5, "gpu": 0.5, "pack": 4}
+    ),
+    "plain": bowl_values(
+        name="plain", method={"name": "random", "seed": 5}, budget={"cells": 6}, seeds={"count": 4, "first": 10},
+        parameters={**PARAMETERS, "x": {"min": -4.0, "max": 4.0}}, resources={"cpu": 0.5, "pack": 4},
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cluster:
+    head: Host
+    gpu: Host
+    cpu: Host
+    client: Host
+
+    @property
+    def state(self) -> State:
+        state = read_state(Folder(self.head.folder / "cluster"))
+        assert state is not None
+        return state
+
+    @property
+    def store(self) -> Store:
+        return Store(self.state.store)
+
+    @property
+    def access(self) -> list[str]:
+        """What a client knows of the cluster."""
+        return ["--cluster", self.state.jobs, "--token-file", str(self.client.folder / "token")]
+
+    def join(self, host: Host, *words: str) -> "subprocess.Popen[bytes]":
+        at = ["cluster", "join", self.state.jobs, "--token-file", str(host.folder / "token"), "--host", host.address]
+        return host.start(*at, *words)
+
+    def asked(self, *words: str) -> Any:
+        return json.loads(self.client.mislabel(*words, "--json", *self.access).stdout)
+
+    def logs(self, sweep: str) -> str:
+        said = self.client.mislabel("logs", sweep, *self.access, code=None)
+        return said.stdout + said.stderr
+
+    def said(self) -> str:
+        """What all have said, where something went wrong."""
+        told = [host.log.read_text() for host in (self.gpu, self.cpu) if host.log.exists()]
+        return "\n".join([*told, *(self.logs(sweep) for sweep in SWEEPS)])
+
+    def machines(self) -> list[tuple[float, float]]:
+        """CPUs and GPUs of each."""
+        nodes = self.asked("cluster", "status")["nodes"]
+        return sorted((node["cpus"], node["gpus"]) for node in nodes if node["alive"])
+
+    def done(self, sweep: str) -> int:
+        return int(self.progress(sweep).get("done", 0))
+
+    def progress(self, sweep: str) -> dict[str, Any]:
+        told: dict[str, Any] | None = self.store.sweep(sweep).read_json("progress.json")
+        return told or {}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A head that trains nothing itself, and two hosts that have joined it."""
+    if reason := reason_against_hosts():
+        pytest.skip(reason)
+    with hosts(tmp_path_factory.mktemp("hosts"), ["head", "gpu-host", "cpu-host", "client"]) as made:
+        cluster = Cluster(*made.values())
+        head = cluster.head
+        head.take_for_a_step(0.05)
+        head.mislabel(
+            "cluster", "up", "--host", head.address, "--store", str(head.shared / "store"), "--cpus", "0", "--gpus", "0"
+        )
+        for host in (cluster.gpu, cluster.cpu, cluster.client):
+            shutil.copy(head.folder / "cluster" / "token", host.folder / "token")
+        yield cluster
+
+
+def test_who_has_no_token_and_no_password_is_refused(cluster: Cluster) -> None:
+    state, client = cluster.state, cluster.client
+    token = (client.folder / "token").read_text()
+    assert client.status_of(f"{state.jobs}/api/jobs/") == 401
+    assert client.status_of(f"{state.jobs}/api/jobs/", "--header", f"Authorization: Bearer {'0' * 64}") == 403
+    assert client.status_of(f"{state.jobs}/api/jobs/", "--header", f"Authorization: Bearer {token}") == 200
+    experiments = f"{state.mlflow}/api/2.0/mlflow/experiments/search?max_results=5"
+    password = (cluster.head.folder / "cluster" / "mlflow-password").read_text()
+    assert client.status_of(experiments) == 401
+    assert client.status_of(experiments, "--user", "admin:password1234") == 401
+    assert client.status_of(experiments, "--user", f"admin:{password}") == 200
+
+    wrong = client.folder / "wrong"
+    wrong.write_text("0" * 64)
+    wrong.chmod(0o600)
+    for words in (["cluster", "join", state.jobs], ["list", "--cluster", state.jobs]):
+        assert "refuses this token" in client.mislabel(*words, "--token-file", str(wrong), code=2).stderr
+
+
+@pytest.mark.timeout(900)
+def test_a_host_a_cable_and_a_driver_are_lost_and_no_result_is(cluster: Cluster, tmp_path: Path) -> None:
+    steady = cluster.join(cluster.gpu, "--cpus", "1", "--gpus", "1")
+    doomed = cluster.join(cluster.cpu, "--cpus", "1", "--gpus", "0")
+    until(lambda: cluster.machines() == [(0, 0), (1, 0), (1, 1)], 180, cluster.said)
+    for values in SWEEPS.values():
+        spec = cluster.client.folder / f"{values['name']}.yaml"
+        spec.write_text(yaml.safe_dump(values))
+        cluster.client.mislabel("submit", spec.name, *cluster.access)
+
+    until(lambda: all(cluster.done(name) >= 4 for name in SWEEPS), 180, cluster.said)
+    until(lambda: cluster.gpu.trains() and cluster.cpu.trains(), 60, cluster.said)
+    cluster.cpu.kill()
+    assert doomed.wait(30) == -signal.SIGKILL
+    cluster.gpu.cut_off()
+    cut = time.monotonic()
+    driver = cluster.progress("shiny")["pid"]
+    assert driver in [process.pid for process in cluster.head.processes()]
+    os.kill(driver, signal.SIGKILL)
+    until(lambda: "goes on from the store" in cluster.logs("shiny"), CUT_SECONDS, cluster.said)
+    time.sleep(max(0.0, cut + CUT_SECONDS - time.monotonic()))
+    assert all(cluster.done(name) < RUNS for name in SWEEPS), "the sweeps were over before anything was lost"
+    cluster.gpu.connect()
+    cluster.cpu.connect()
+    replaced = cluster.join(cluster.cpu, "--cpus", "1", "--gpus", "0")
+    cluster.head.take_for_a_step(0)
+
+    for name, values in SWEEPS.items():
+        followed = cluster.client.run(MISLABEL, "logs", "-f", name, *cluster.access, seconds=400, code=None)
+        assert followed.returncode == 0, cluster.said()
+        assert_same(cluster.store.sweep(name), run(Store(str(tmp_path / name)), **values).files)
+    hosts = {name: set(cluster.store.sweep(name).read("runs")["host"].to_pylist()) for name in SWEEPS}
+    assert hosts == {"shiny": {"gpu-host"}, "plain": {"gpu-host", "cpu-host"}}
+    assert [(sweep["name"], sweep["state"]) for sweep in cluster.asked("list")] == [
+        ("plain", "done"),
+        ("shiny", "done"),
+    ]
+    assert cluster.asked("status", "plain")["statuses"] == {"done": RUNS}
+
+    for member in (steady, replaced):
+        member.terminate()
+    assert [member.wait(90) for member in (steady, replaced)] == [0, 0], cluster.said()
+    assert "the cluster is down" in cluster.head.mislabel("cluster", "down").stderr
+    for host in (cluster.head, cluster.gpu, cluster.cpu, cluster.client):
+        assert host.processes() == []
+    for host in (cluster.head, cluster.gpu, cluster.client):  # the other one was killed
+        assert [path.name for path in host.tmp.iterdir() if path.name.startswith(("mislabel", "ray"))] == []
+
+
+def assert_same(sweep: SweepFiles, undisturbed: SweepFiles) -> None:
+    """Value for value, and each run once."""
+    runs = runs_of(sweep)
+    assert list(runs["status"]) == ["done"] * RUNS
+    pd.testing.assert_frame_equal(runs, runs_of(undisturbed), check_exact=True)
+    pd.testing.assert_frame_equal(curves_of(sweep), curves_of(undisturbed), check_exact=True)
