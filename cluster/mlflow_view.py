@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from cluster.mlflow_database import only_one
 from cluster.mlflow_layout import address
 from cluster.mlflow_pages import Pages, Progress
 from cluster.mlflow_runs import FORM, Results, digest_of
@@ -197,7 +198,7 @@ def _connected(uri: str) -> Any:
     """A client of MLflow, whose tables exist."""
     from mlflow import MlflowClient
 
-    with _quiet("mlflow.store.db.utils", "alembic"):
+    with only_one(uri), _quiet("mlflow.store.db.utils", "alembic"):
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
     return client
@@ -223,9 +224,15 @@ def _as_mislabel_errors(uri: str) -> Iterator[None]:
 
     try:
         yield
+    except ModuleNotFoundError as error:  # SQLAlchemy loads the driver that the address asks for
+        raise MislabelError(f"MLflow at {_shown(uri)}: {error}; pip install 'mislabel[postgres]'") from error
     except (MlflowException, SQLAlchemyError, OSError) as error:
-        shown = re.sub(r"//[^/@]*@", "//…@", uri)
-        raise MislabelError(f"MLflow at {shown}: {_short(error)}") from error
+        raise MislabelError(f"MLflow at {_shown(uri)}: {_short(error)}") from error
+
+
+def _shown(uri: str) -> str:
+    """The address without a password."""
+    return re.sub(r"//[^/@]*@", "//…@", uri)
 
 
 def _short(error: BaseException) -> str:
