@@ -30,7 +30,7 @@ def refuse_unknown_sweeps(spec: Spec, task: Task[Any], store: Store) -> None:
     problems = []
     names = store.names() if spec.start_from else []
     for i, name in enumerate(spec.start_from):
-        place = f"start_from.{i}"
+        place = f"start_from[{i}]"
         if name not in names:
             known = nearest(name, names) or (f"; it holds {', '.join(names[:20])}" if names else "; it is empty")
             problems.append(Problem(place, f"{name!r} is not a sweep of the store {store.address}{known}"))
