@@ -106,6 +106,8 @@ class Feed:
         if order is None:
             self._close_if_idle()
             return None
+        order, *rest = self._parking.fitting(order)
+        self._again.extendleft(reversed(rest))
         if self.plan.spec.early_terminate:
             waiting = self._parking.holds(order) or not (self._source_is_dry or self._closed)
             order = replace(order, refill=waiting)
@@ -170,7 +172,10 @@ class Feed:
         if report.outcomes and self.means.best and self.means.best[1] in handed.order.cells:
             values = handed.order.values(handed.order.cells.index(self.means.best[1]))
             self.best_cell = {name: values[name] for name in self.plan.spec.axes()}
-        if report.error is not None:
+        if report.error is not None and report.out_of_memory:
+            self._released(report.pack)
+            self._did_not_fit(handed, report)
+        elif report.error is not None:
             self._released(report.pack)
             self._failed(handed.rest(resume=()), report.error)
         elif report.halted or report.finished or report.parked:
@@ -203,6 +208,20 @@ class Feed:
         """A budget of runs ends the sweep when all that were begun have ended."""
         if self._closed and not self._running and not self._left_over:
             self.stop(self._closed)
+
+    def _did_not_fit(self, handed: Handed, report: Report) -> None:
+        """Go on in halves, from the pack's checkpoint where it has one; packs of this shape are smaller from now on.
+
+        To take up a checkpoint, all of its lanes have to fit: what still does not fit then starts over.
+        """
+        rest = handed.rest(resume=() if handed.order.resume else (report.pack,))
+        if rest is None:
+            return
+        if len(rest) == 1 and not handed.order.resume:
+            self._failed(replace(rest, resume=()), report.error or "")
+            return
+        self._parking.limit(rest, max(1, len(handed.order) // 2))
+        self._again.append(rest)
 
     def _failed(self, order: PackOrder | None, error: str) -> None:
         """Find the run at fault by halving; a single run that fails is recorded with its reason."""

@@ -10,7 +10,8 @@ from sweeps.feed import Feed
 from sweeps.order import PackOrder
 from sweeps.referee import watch_of
 from sweeps.store import SweepFiles
-from sweeps.worker import Report, Worker
+from sweeps.worker import Report, Worker, device_name
+from tasks.footprint import is_out_of_memory, memory_of
 
 STRETCH_SECONDS = 1.0
 
@@ -43,7 +44,16 @@ def _reports(order: PackOrder, feed: Feed, files: SweepFiles, device: torch.devi
     except StoreError:
         raise
     except Exception as error:
-        yield Report(order.id, error=reason(error))
+        yield failure(order, error, device)
+
+
+def failure(order: PackOrder, error: Exception, device: torch.device) -> Report:
+    """What is reported of a pack that raised."""
+    if not is_out_of_memory(error):
+        return Report(order.id, error=reason(error))
+    runs = "one run of this shape" if len(order) == 1 else f"a pack of {len(order)} runs"
+    has = f"the {memory_of(device) / 2**30:.1f} GiB of {device_name(device)}"
+    return Report(order.id, error=f"out of memory: {runs} needs more than {has}\n{reason(error)}", out_of_memory=True)
 
 
 def reason(error: BaseException) -> str:

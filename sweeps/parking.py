@@ -26,6 +26,8 @@ class Parking:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._parked: dict[Shape, list[Parked]] = defaultdict(list)
+        self._most: dict[Shape, int] = {}
+        """Of shapes whose packs did not fit into memory, how many lanes may."""
 
     def __len__(self) -> int:
         return sum(map(len, self._parked.values()))
@@ -64,6 +66,16 @@ class Parking:
         fitting = [pack for pack in self._parked[shape] if len(pack.order) <= room]
         return order.joined(self._joined(shape, fitting, room)) if fitting else order
 
+    def limit(self, order: PackOrder, lanes: int) -> None:
+        """From now on, packs of the order's shape have so many lanes at most."""
+        shape = self._shape(order)
+        self._most[shape] = min(lanes, self._most.get(shape, lanes))
+
+    def fitting(self, order: PackOrder) -> list[PackOrder]:
+        """The order, in pieces where its shape has a limit."""
+        most = self._most.get(self._shape(order), len(order))
+        return [order.select(range(i, min(i + most, len(order)))) for i in range(0, len(order), most)]
+
     def _joined(self, shape: Shape, among: list[Parked], size: int) -> PackOrder:
         """One order of these packs, those behind first, as many as fit; the first always does."""
         joined: PackOrder | None = None
@@ -79,7 +91,7 @@ class Parking:
         shapes = self.plan.task.names("shape")
         for group in self.plan.groups.values():
             if all(group.values[name] == order.common[name] for name in shapes):
-                return group.size
+                return min(group.size, self._most.get(self._shape(order), group.size))
         return len(order)
 
     def _shape(self, order: PackOrder) -> Shape:

@@ -13,10 +13,10 @@ is written last: a run exists once its row in `runs` does. Files appear whole or
 """
 
 import json
-import os
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -172,7 +172,7 @@ class SweepFiles:
                     self._fs.put(self._part(name, part), _parquet(tables[name]))
 
     def parts(self, table: str) -> list[str]:
-        return [_name(name) for name in self.names(table) if name.endswith(".parquet")]
+        return [PurePath(name).stem for name in self.names(table) if name.endswith(".parquet")]
 
     def columns(self, table: str) -> list[str]:
         """Names of the table's columns; none where it has no part."""
@@ -290,7 +290,7 @@ class SweepFiles:
         """
         paths = [self._part(table, part) for table in TABLES for part in self.parts(table)]
         readable = self._fs.each(lambda path: self._readable(path, whole=self._fs.is_local), paths)
-        bad = {_name(path) for path, can_be in zip(paths, readable, strict=True) if not can_be}
+        bad = {PurePath(path).stem for path, can_be in zip(paths, readable, strict=True) if not can_be}
         complete = set(self.parts("runs"))
         moved = []
         with as_store_errors(self.address):
@@ -357,7 +357,7 @@ class SweepFiles:
         sizes: Counter[str] = Counter()
         for table in TABLES:
             for info in self._fs.listed(f"{self._root}/{table}"):
-                sizes[_name(info.base_name)] += info.size or 0
+                sizes[PurePath(info.base_name).stem] += info.size or 0
         return sizes
 
     # Checkpoints
@@ -374,8 +374,12 @@ class SweepFiles:
         """Each checkpoint's pack and the runs in it."""
         names = self.names("checkpoints")
         for pack in (name.removesuffix(".json") for name in names if name.endswith(".json")):
-            if f"{pack}.pt" in names and (described := self.read_json(f"checkpoints/{pack}.json")):
-                yield pack, described["runs"]
+            if f"{pack}.pt" in names and (runs := self.checkpointed(pack)):
+                yield pack, runs
+
+    def checkpointed(self, pack: str) -> list[str]:
+        """The runs in the pack's checkpoint; none where it has none."""
+        return list((self.read_json(f"checkpoints/{pack}.json") or {"runs": ()})["runs"])
 
     def drop_checkpoint(self, pack: str) -> None:
         self.remove(f"checkpoints/{pack}.json")
@@ -386,11 +390,6 @@ class SweepFiles:
 
     def _shown(self, path: str) -> str:
         return within(self.address, path.removeprefix(f"{self._root}/"))
-
-
-def _name(path: str) -> str:
-    """The part's name."""
-    return os.path.basename(path).removesuffix(".parquet")
 
 
 def _parquet(table: pa.Table) -> bytes:

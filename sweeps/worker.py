@@ -37,6 +37,8 @@ class Report:
     """Of runs that have ended; where a worker died in between, some may be told twice."""
     error: str | None = None
     """Why the pack can't go on, where it failed."""
+    out_of_memory: bool = False
+    """True where it failed because it has more lanes than fit."""
     finished: bool = False
     halted: bool = False
     """True where the pack was checkpointed because the sweep is stopping."""
@@ -87,7 +89,8 @@ class Worker:
         outcomes, self._untold = self._untold, []
         report = Report(self.order.id, self.convoy.run_steps - run_steps, spent, outcomes)
         if not live:
-            self._drop_checkpoints(self.order.id, *self.order.resume)
+            self.files.drop_checkpoint(self.order.id)
+            self._drop_taken_up()
             return replace(report, finished=True)
         if len(live) <= fewest:
             self.save()
@@ -113,7 +116,7 @@ class Worker:
         torch.save(saved, buffer)
         live = sorted(self.convoy.live)
         self.files.save_checkpoint(self.order.id, buffer.getvalue(), [self.order.run_ids[lane] for lane in live])
-        self._drop_checkpoints(*(pack for pack in self.order.resume if pack != self.order.id))
+        self._drop_taken_up()
         self._saved_at = time.monotonic()
 
     def _write(self, ended: Sequence[int]) -> None:
@@ -155,9 +158,12 @@ class Worker:
             return None
         return saved if "packs" in saved else None
 
-    def _drop_checkpoints(self, *packs: str) -> None:
-        for pack in packs:
-            self.files.drop_checkpoint(pack)
+    def _drop_taken_up(self) -> None:
+        """Drop checkpoints that this order went on from, but for those from which another order still has to."""
+        for pack in self.order.resume:
+            runs = self.files.checkpointed(pack) if pack != self.order.id else []
+            if pack != self.order.id and set(runs) <= set(self.order.run_ids):
+                self.files.drop_checkpoint(pack)
 
 
 def record_failure(order: PackOrder, files: SweepFiles, error: str, status: Status = "failed") -> list[Outcome]:
@@ -169,8 +175,11 @@ def record_failure(order: PackOrder, files: SweepFiles, error: str, status: Stat
 
 
 def about(device: torch.device, version: int) -> dict[str, Any]:
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    return {"version": version, "host": platform.node(), "device": name}
+    return {"version": version, "host": platform.node(), "device": device_name(device)}
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 def _plain(frame: Frame) -> dict[str, Any]:

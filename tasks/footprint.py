@@ -1,5 +1,6 @@
-"""How much memory some work on tensors takes at its peak, on any device."""
+"""How much memory some work on tensors takes at its peak, on any device, and how it shows that there is too little."""
 
+import os
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +8,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+# Of errors that come as RuntimeError: of the CPU's allocator, and of CUDA libraries with allocators of their own.
+_SIGNS = ("can't allocate memory", "not enough memory", "STATUS_ALLOC_FAILED", "CUDA error: out of memory")
 
 
 def peak_bytes(device: torch.device, work: Callable[[], object]) -> int:
@@ -20,6 +24,20 @@ def peak_bytes(device: torch.device, work: Callable[[], object]) -> int:
     with watched:
         work()
     return watched.peak
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this is how torch or numpy say that memory does not suffice, on any device."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
+
+
+def memory_of(device: torch.device) -> int:
+    """Bytes that the device has in all."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 class _Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
