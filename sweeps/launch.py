@@ -18,7 +18,7 @@ from sweeps.means import Mean, Means
 from sweeps.plan import Plan, decide_sizes, make_plan
 from sweeps.provenance import provenance
 from sweeps.racing import Raced, race_is_on
-from sweeps.sizing import Sizing
+from sweeps.sizing import Here, Profiler, Sizing
 from sweeps.source import Asked, Listed, Source
 from sweeps.spec import Spec, spec_from_stored
 from sweeps.store import Store, SweepFiles
@@ -38,6 +38,8 @@ class Machine:
     device: torch.device
     ahead: bool = False
     """Whether a search prepares proposals while packs train; what it proposes then depends on who ends first."""
+    profiler: Profiler | None = None
+    """Who tries pack sizes; by default this process, on that device."""
 
 
 class Launch:
@@ -139,7 +141,7 @@ def refuse_other_spec(spec: Spec, task: Task[Any], files: SweepFiles) -> None:
 
 
 def _sizing(task: Task[Any], files: SweepFiles, machine: Machine) -> Sizing:
-    return Sizing(task, files, machine.device, machine.memory_bytes, machine.workers)
+    return Sizing(task, files, machine.profiler or Here(machine.device), machine.memory_bytes, machine.workers)
 
 
 def _source(plan: Plan, files: SweepFiles, sizing: Sizing, means: Means, ahead: bool) -> Source:

@@ -1,4 +1,4 @@
-"""How many runs to a pack, and how long they will take: from trying a few sizes for a moment, on the device at hand.
+"""How many runs to a pack, and how long they will take: from trying a few sizes for a moment, where they are to run.
 
 More lanes share the cost of each operation, until memory or caches end the gain. The smallest pack within a tenth of
 the best speed is taken: smaller packs finish sooner, spread better over workers and lose less when one dies. What was
@@ -10,12 +10,13 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from sweeps.store import SweepFiles
-from tasks.footprint import peak_bytes
+from sweeps.worker import device_name
+from tasks.footprint import is_out_of_memory, peak_bytes
 from tasks.lanes import Lanes
 from tasks.pack import Pack
 from tasks.parameters import Value
@@ -61,15 +62,42 @@ class Speed:
 _UNKNOWN = Speed({1: 0.0}, 0.0, 1, more_may_pay=False)
 
 
+class Profiler(Protocol):
+    """Who tries pack sizes, on a device like those that packs will train on."""
+
+    @property
+    def device(self) -> str:
+        """The device's name: what was measured on one tells nothing of another."""
+
+    def profile(self, task: Task[Any], values: Mapping[str, Value], memory_bytes: int, most: int) -> Speed:
+        """As `measure_speed`; ProfilerGone where nothing can be measured any more."""
+
+
+class ProfilerGone(Exception):
+    """The profiler has made way for the workers."""
+
+
+class Here:
+    """Tries sizes in this process."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    @property
+    def device(self) -> str:
+        return device_name(self._device)
+
+    def profile(self, task: Task[Any], values: Mapping[str, Value], memory_bytes: int, most: int) -> Speed:
+        return measure_speed(task, values, self._device, memory_bytes, most)
+
+
 class Sizing:
     """Decides pack sizes for a sweep; measures each shape once."""
 
-    def __init__(
-        self, task: Task[Any], files: SweepFiles, device: torch.device, memory_bytes: int, workers: int
-    ) -> None:
+    def __init__(self, task: Task[Any], files: SweepFiles, profiler: Profiler, memory_bytes: int, workers: int) -> None:
         self.task = task
         self.files = files
-        self.device = device
+        self.profiler = profiler
         self.memory_bytes = memory_bytes
         self.workers = workers
         self._known: dict[str, Speed] = {}
@@ -90,7 +118,9 @@ class Sizing:
                 return self._nearest(values)
             began = time.perf_counter()
             try:
-                known = self._known[key] = measure_speed(self.task, values, self.device, self.memory_bytes, lanes)
+                known = self._known[key] = self.profiler.profile(self.task, values, self.memory_bytes, lanes)
+            except ProfilerGone:
+                return known or (self._nearest(values) if self._known else _UNKNOWN)
             except Exception:  # what raises here will raise when it is run, and be recorded there
                 return _UNKNOWN
             self._spent += time.perf_counter() - began
@@ -118,11 +148,11 @@ class Sizing:
 
     def _key(self, values: Mapping[str, Value]) -> str:
         shapes = {name: values[name] for name in self.task.names("shape")}
-        return json.dumps([self.task.name, self.task.version, str(self.device), shapes], sort_keys=True)
+        return json.dumps([self.task.name, self.task.version, self.profiler.device, shapes], sort_keys=True)
 
     def _nearest(self, values: Mapping[str, Value]) -> Speed:
         """The known speed whose state is nearest in size to that of these values."""
-        lanes = Lanes([self.task.settings(values)], [0], self.device)
+        lanes = Lanes([self.task.settings(values)], [0], torch.device("cpu"))
         size = Pack(self.task, lanes).state_bytes
         return min(self._known.values(), key=lambda speed: abs(math.log(max(1, speed.lane_bytes) / max(1, size))))
 
@@ -141,15 +171,27 @@ def measure_speed(
             break
         if size > most:
             return Speed(seconds, measure_seconds, lane_bytes, more_may_pay=True)
-        pack = Pack(task, Lanes([settings] * size, range(size), device))
-        seconds[size] = _step_seconds(pack, settings.steps) / size
-        measured = time.perf_counter()
-        with torch.no_grad():
-            task.measure(pack.lanes, pack.state)
-        measure_seconds = (time.perf_counter() - measured) / size
+        try:
+            step_seconds, measure_seconds = _pack_seconds(task, settings, size, device)
+        except Exception as error:
+            if seconds and is_out_of_memory(error):
+                break
+            raise
+        seconds[size] = step_seconds / size
+        measure_seconds /= size
         if time.perf_counter() - began > _LONGEST_SECONDS or (len(seconds) > 2 and _no_longer_pays(seconds)):
             break
     return Speed(seconds, measure_seconds, lane_bytes, more_may_pay=False)
+
+
+def _pack_seconds(task: Task[Any], settings: Any, size: int, device: torch.device) -> tuple[float, float]:
+    """Seconds for a step of a pack, and to measure it."""
+    pack = Pack(task, Lanes([settings] * size, range(size), device))
+    step_seconds = _step_seconds(pack, settings.steps)
+    began = time.perf_counter()
+    with torch.no_grad():
+        task.measure(pack.lanes, pack.state)
+    return step_seconds, time.perf_counter() - began
 
 
 def _no_longer_pays(seconds: Mapping[int, float]) -> bool:

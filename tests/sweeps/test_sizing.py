@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from sweeps.sizing import Sizing, Speed, measure_speed
+from sweeps.sizing import Here, Sizing, Speed, measure_speed
 from sweeps.store import Store, SweepFiles
 from tasks.task import Task
 from tests.bowls import BOWL, CPU, MACHINE, prepared, run
@@ -17,7 +17,7 @@ def files(store: Store) -> SweepFiles:
 
 
 def sizing(files: SweepFiles, task: Task[Any] = BOWL, memory_bytes: int = 1 << 30, workers: int = 1) -> Sizing:
-    return Sizing(task, files, CPU, memory_bytes, workers)
+    return Sizing(task, files, Here(CPU), memory_bytes, workers)
 
 
 def known_speed(files: SweepFiles, seconds: dict[int, float], lane_bytes: int = 100, more: bool = False) -> None:
