@@ -37,7 +37,7 @@ from cluster.share import Share
 from sweeps.errors import MislabelError, StoreError
 from sweeps.feed import Feed
 from sweeps.filesystem import LONG_PATIENCE_SECONDS
-from sweeps.inline import reason
+from sweeps.inline import failure
 from sweeps.order import PackOrder
 from sweeps.referee import Entry, Referee, Values, Watch, watch_of
 from sweeps.spec import Resources, spec_from_stored
@@ -138,6 +138,7 @@ class _PackTrainable(tune.Trainable):
         self._config = config
         self._worker: Worker | None = None
         torch.set_num_threads(max(1, int(config["cpu"])))
+        limit_memory(device_from_ray(), config["gpu"])
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         self.setup(new_config)
@@ -150,6 +151,8 @@ class _PackTrainable(tune.Trainable):
         done = ended or report.error is not None or broken is not None
         if done:
             self._worker = None
+            if report.out_of_memory and torch.cuda.is_initialized():
+                torch.cuda.empty_cache()  # what the pack held, others on this GPU may want
         return {"report": report, "broken": broken, "done": done}
 
     def _worked(self, order: PackOrder) -> tuple[Report, str | None]:
@@ -165,7 +168,7 @@ class _PackTrainable(tune.Trainable):
         except StoreError as error:
             return Report(order.id, halted=True), str(error)
         except Exception as error:
-            return Report(order.id, error=reason(error)), None
+            return failure(order, error, device_from_ray(), self._config["gpu"] or 1.0), None
 
     def _watch(self) -> Watch | None:
         name = self._config["referee"]
@@ -305,7 +308,7 @@ class _PackSearcher(Searcher):
         self._feed = feed
         self._show = show
         self._packs: dict[str, PackOrder] = {}
-        self._fixed = {"store": store, "cpu": resources.cpu, "objectives": feed.means.names}
+        self._fixed = {"store": store, "cpu": resources.cpu, "gpu": resources.gpu, "objectives": feed.means.names}
         self._fixed |= {"referee": referee, "spec": feed.plan.spec.to_yaml(), "room": room.key}
         self._room = room
         self._dry = False
@@ -360,6 +363,12 @@ class _PackSearcher(Searcher):
 def device_from_ray() -> torch.device:
     """The GPU that Ray gave this actor, else the CPU."""
     return torch.device("cuda" if ray.get_gpu_ids() and torch.cuda.is_available() else "cpu")
+
+
+def limit_memory(device: torch.device, share: float) -> None:
+    """Have this process take no more than its share of a GPU's memory: to Ray, shares are but numbers."""
+    if device.type == "cuda" and share < 1:
+        torch.cuda.set_per_process_memory_fraction(share)
 
 
 def _dirname(trial: Any) -> str:

@@ -47,12 +47,13 @@ def _reports(order: PackOrder, feed: Feed, files: SweepFiles, device: torch.devi
         yield failure(order, error, device)
 
 
-def failure(order: PackOrder, error: Exception, device: torch.device) -> Report:
-    """What is reported of a pack that raised."""
+def failure(order: PackOrder, error: Exception, device: torch.device, share: float = 1.0) -> Report:
+    """What is reported of a pack that raised; `share` is the part of the device that it had."""
     if not is_out_of_memory(error):
         return Report(order.id, error=reason(error))
     runs = "one run of this shape" if len(order) == 1 else f"a pack of {len(order)} runs"
-    has = f"the {memory_of(device) / 2**30:.1f} GiB of {device_name(device)}"
+    share = min(share, 1.0) if device.type == "cuda" else 1.0
+    has = f"the {share * memory_of(device) / 2**30:.1f} GiB of {device_name(device)}"
     return Report(order.id, error=f"out of memory: {runs} needs more than {has}\n{reason(error)}", out_of_memory=True)
 
 
