@@ -17,8 +17,8 @@ TIGHT: dict[str, Any] = {"task": "bowl.tight", "resources": {"pack": 16}, "seeds
 
 def assert_same_numbers(files: SweepFiles, roomy: SweepFiles) -> None:
     columns = ["x", "seed", "status", "step", "loss", "height"]
-    tables = (runs_of(each)[columns].sort_values(["x", "seed"], ignore_index=True) for each in (files, roomy))
-    pd.testing.assert_frame_equal(*tables, rtol=1e-6)
+    tight, wide = (runs_of(each)[columns].sort_values(["x", "seed"], ignore_index=True) for each in (files, roomy))
+    pd.testing.assert_frame_equal(tight, wide, rtol=1e-6)
 
 
 def test_a_pack_that_does_not_fit_is_halved_and_later_ones_are_small_from_the_start(store: Store) -> None:

@@ -1,0 +1,118 @@
+"""Try pack sizes where packs will run: on a worker's share of a machine that the driver's need not be like.
+
+The profiler holds a worker's place while it measures, and leaves it before the first pack is handed out.
+"""
+
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import torch
+
+from cluster.tune_runner import device_from_ray, limit_memory
+from sweeps.errors import MislabelError
+from sweeps.sizing import ProfilerGone, Speed, measure_speed
+from sweeps.spec import Resources
+from sweeps.worker import device_name
+from tasks.footprint import memory_of
+from tasks.parameters import Value
+from tasks.registry import find_task
+from tasks.task import Task
+
+# A machine that an autoscaler has to bring first takes minutes.
+_READY_SECONDS = 900.0
+_SAY_SECONDS = 10.0
+_PROFILE_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the profiler is."""
+
+    host: str
+    device: str
+    memory_bytes: int | None
+    """A worker's share of the device's own memory; None where it shares that of its machine."""
+
+
+class FarProfiler:
+    def __init__(self, actor: Any, place: Place) -> None:
+        self._actor: Any = actor
+        self.place = place
+
+    @property
+    def device(self) -> str:
+        return self.place.device
+
+    def profile(self, task: Task[Any], values: Mapping[str, Value], memory_bytes: int, most: int) -> Speed:
+        if self._actor is None:
+            raise ProfilerGone
+        asked = self._actor.profile.remote(task.name, dict(values), memory_bytes, most)
+        speed: Speed = ray.get(asked, timeout=_PROFILE_SECONDS)
+        return speed
+
+    def leave(self) -> None:
+        """Give its place to a worker."""
+        if self._actor is not None:
+            ray.kill(self._actor)
+            self._actor = None
+
+
+def is_elsewhere(resources: Resources) -> bool:
+    """Whether packs may run on other hardware than the driver: on a GPU, or on another machine."""
+    own = ray.get_runtime_context().get_node_id()
+    others = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU") and node["NodeID"] != own]
+    return resources.gpu > 0 or bool(others)
+
+
+@contextmanager
+def far_profiler(resources: Resources, say: Callable[[str], None]) -> Iterator[FarProfiler]:
+    """A profiler with the resources of a worker; MislabelError where no machine has room for it."""
+    # Where its machine is lost, Ray starts it on another.
+    options = {"num_cpus": resources.cpu, "num_gpus": resources.gpu, "max_restarts": 3, "max_task_retries": 3}
+    actor = ray.remote(_Profiler).options(**options).remote(resources.cpu, resources.gpu)
+    profiler: FarProfiler | None = None
+    try:
+        profiler = FarProfiler(actor, _place(actor, say))
+        if resources.gpu and profiler.device == "cpu":
+            say(f"resources.gpu: torch finds no CUDA on {profiler.place.host}; packs train on its CPU")
+        yield profiler
+    finally:
+        if profiler is None:
+            ray.kill(actor)
+        else:
+            profiler.leave()
+
+
+def _place(actor: Any, say: Callable[[str], None]) -> Place:
+    place = actor.place.remote()
+    if not ray.wait([place], timeout=_SAY_SECONDS)[0]:
+        say("waiting for a place on the cluster, to find out how many runs go into a pack")
+    try:
+        return ray.get(place, timeout=_READY_SECONDS)  # type: ignore[no-any-return]
+    except ray.exceptions.RayError as error:
+        raise MislabelError(
+            f"no machine of the cluster had room for a pack within {_READY_SECONDS / 60:.0f} minutes "
+            f"({str(error).splitlines()[0]}); is another sweep using it all?"
+        ) from None
+
+
+class _Profiler:
+    def __init__(self, cpu: float, gpu: float) -> None:
+        torch.set_num_threads(max(1, int(cpu)))
+        self._share = min(1.0, gpu)
+        self._device = device_from_ray()
+        limit_memory(self._device, self._share)
+
+    def place(self) -> Place:
+        memory_bytes = int(self._share * memory_of(self._device)) if self._device.type == "cuda" else None
+        return Place(platform.node(), device_name(self._device), memory_bytes)
+
+    def profile(self, task: str, values: Mapping[str, Value], memory_bytes: int, most: int) -> Speed:
+        speed = measure_speed(find_task(task), values, self._device, memory_bytes, most)
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        return speed
