@@ -6,6 +6,7 @@ where it dies: the store has all that a driver knows, so the next one goes on. I
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -91,7 +92,9 @@ class SweepJob:
         self._queue = Queue(folder.queue)
         self._ticket = Ticket(id, request.name, request.owner, request.priority, time.time(), process=Process.own())
         self._spec = folder.jobs / f"{id}.yaml"
-        self._environment = {**environment, TICKET: str(folder.queue / f"{id}.json")}
+        # Of drivers that are killed, too, nothing is to be left behind.
+        self._scratch = folder.jobs / f"{id}.tmp"
+        self._environment = {**environment, TICKET: str(folder.queue / f"{id}.json"), "TMPDIR": str(self._scratch)}
         self._ending = False
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -99,13 +102,15 @@ class SweepJob:
         """Until the sweep has ended; returns its exit code."""
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
-        write_private(self._spec, self._request.spec)
         self._queue.enter(self._ticket)
         try:
+            write_private(self._spec, self._request.spec)
+            self._scratch.mkdir(mode=0o700)
             return self._run_in_turn()
         finally:
             self._queue.leave(self._ticket)
             self._spec.unlink(missing_ok=True)
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """Each is passed on: the first one lets packs checkpoint, the second one ends at once."""

@@ -126,10 +126,11 @@ class _Membership:
                 command, env=self._environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 start_new_session=True, cwd=folder,
             )  # fmt: skip
+        node = Process.of(child.pid)
         while child.poll() is None and not self._leaving:
             time.sleep(_POLL_SECONDS)
-        if process := Process.of(child.pid):
-            end([process], END_SECONDS)
+        # Where it has ended by itself, too: it may have left others behind.
+        end([node] if node else [], END_SECONDS)
         child.wait()
 
     def _pause(self, seconds: float) -> None:

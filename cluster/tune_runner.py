@@ -32,7 +32,9 @@ from ray import tune
 from ray.experimental import internal_kv
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from cluster.capacity import worker_slots
 from cluster.share import Share
 from sweeps.errors import MislabelError, StoreError
 from sweeps.feed import Feed
@@ -77,28 +79,12 @@ def connected(address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
-def worker_slots(resources: Resources) -> int:
-    """How many packs can run at once on the cluster."""
-    available = ray.cluster_resources()
-    slots = int(available.get("CPU", 0) // resources.cpu)
-    if resources.gpu > 0:
-        slots = min(slots, int(available.get("GPU", 0) // resources.gpu))
-    if slots < 1:
-        has = ", ".join(f"{available.get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))
-        wants = f"{resources.cpu:g} CPU and {resources.gpu:g} GPU"
-        raise MislabelError(f"resources: a pack wants {wants}, but the cluster has {has}; ask for less")
-    return slots
-
-
-def worker_memory_bytes(slots: int) -> int:
-    """The memory that one worker may count on."""
-    return int(ray.cluster_resources().get("memory", 4 << 30)) // slots
-
-
-def run_on_ray(feed: Feed, store: Store, resources: Resources, slots: int, show: Callable[[], None]) -> None:
-    """Run until the feed is over or stopping."""
+def run_on_ray(
+    feed: Feed, store: Store, resources: Resources, slots: int, show: Callable[[], None], as_many_as_fit: bool = True
+) -> None:
+    """Run until the feed is over or stopping, `slots` packs at once, or as many as fit when machines come and go."""
     with _referee_actor(feed) as referee:
-        room = _Room(resources, slots)
+        room = _Room(resources, slots, as_many_as_fit)
         try:
             _run(_PackSearcher(feed, store.folder or store.address, resources, referee, show, room), resources)
         finally:
@@ -207,7 +193,10 @@ def _referee_actor(feed: Feed) -> Iterator[str | None]:
         return
     name = f"mislabel-referee-{uuid.uuid4().hex}"
     # Many workers ask, one at a time is answered: what is decided depends on the order alone.
-    actor = ray.remote(num_cpus=0, max_concurrency=1)(_RefereeActor).options(name=name).remote(feed.referee)
+    # It is where the driver is, so that it is not lost with another machine.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    options = {"name": name, "num_cpus": 0, "max_concurrency": 1, "scheduling_strategy": here}
+    actor = ray.remote(_RefereeActor).options(**options).remote(feed.referee)
     ray.get(actor.ready.remote())
     try:
         yield name
@@ -232,10 +221,11 @@ class _RefereeActor:
 class _Room:
     """How many packs may run at once, as machines and other sweeps come and go; tells packs that are too many."""
 
-    def __init__(self, resources: Resources, slots: int) -> None:
+    def __init__(self, resources: Resources, slots: int, as_many_as_fit: bool) -> None:
         self.key = f"mislabel-room-{uuid.uuid4().hex}"
         self._resources = resources
         self._slots = slots
+        self._as_many_as_fit = as_many_as_fit
         self._share = Share.of_environment()
         self._looked = time.monotonic()
         self._crowded: float | None = None
@@ -244,7 +234,7 @@ class _Room:
 
     def packs(self, running: int, dry: bool) -> int:
         """How many packs may run at once; `dry` says that no more than those running could."""
-        if time.monotonic() - self._looked > _LOOK_SECONDS:
+        if self._as_many_as_fit and time.monotonic() - self._looked > _LOOK_SECONDS:
             self._looked = time.monotonic()
             with suppress(MislabelError):  # no machine has room now: wait for one
                 self._slots = worker_slots(self._resources)
@@ -275,7 +265,10 @@ def _has_to_halt(key: str, pack: str) -> bool:
 
     Asked of Ray, where the driver is heard within a second: of an object store each question would cost something.
     """
-    told = internal_kv._internal_kv_get(key)
+    try:
+        told = internal_kv._internal_kv_get(key)
+    except ray.exceptions.RayError:  # the head is out of reach, which is not this pack's fault
+        return False
     halting = [] if told is None else json.loads(told)
     return halting == _ALL or pack in halting
 

@@ -90,7 +90,8 @@ def _training() -> str:
 
 
 def _ray() -> str:
-    from cluster.tune_runner import connected, worker_slots
+    from cluster.capacity import worker_slots
+    from cluster.tune_runner import connected
     from sweeps.spec import Resources
 
     with connected(None):

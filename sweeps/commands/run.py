@@ -27,12 +27,17 @@ if TYPE_CHECKING:
 @options.quick
 @click.option("--inline", is_flag=True, help="Run in this process, without Ray: for debuggers and small sweeps.")
 @click.option("--address", envvar="RAY_ADDRESS", metavar="RAY", help="A running Ray cluster. Default: start one here.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), metavar="N",
+    help="Packs to have at once, whatever the cluster has now: an autoscaler then brings machines. "
+    "Default: as many as there is room for.",
+)  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="Also run again what failed before.")
 @click.option("--no-mlflow", is_flag=True, help="Write no MLflow view now; `mislabel sync` makes it later.")
 @options.as_json
 def command(
     spec: str, store: str, tracking_uri: str | None, overrides: tuple[str, ...], quick: bool, inline: bool,
-    address: str | None, retry_failed: bool, no_mlflow: bool, as_json: bool,
+    address: str | None, workers: int | None, retry_failed: bool, no_mlflow: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Run the sweep in SPEC.yaml: every run that the store does not have yet.
 
@@ -48,7 +53,7 @@ def command(
     from sweeps.store import Store
 
     read, task = read_spec(spec, overrides, quick)
-    venue = Venue(inline, address)
+    venue = Venue(inline, address, workers)
     venue.check()
     at = Store(store)
     uri = None if no_mlflow or read.track.per == "none" else tracking_uri_of(at, tracking_uri)
@@ -64,6 +69,8 @@ class Venue:
 
     inline: bool = False
     address: str | None = None
+    workers: int | None = None
+    """How many packs to have at once; by default as many as the cluster has room for."""
 
     def check(self) -> None:
         """MislabelError where a cluster is named and nothing answers there."""
@@ -143,22 +150,21 @@ def _machine(venue: Venue, resources: "Resources") -> Iterator[tuple["Machine", 
 
     if venue.inline:
         from sweeps.inline import run_inline
+        from tasks.footprint import memory_of
 
         device = torch.device("cuda" if resources.gpu and torch.cuda.is_available() else "cpu")
+        if resources.gpu and device.type == "cpu":
+            say("resources.gpu: torch finds no CUDA here; packs train on the CPU")
         torch.set_num_threads(max(1, int(resources.cpu)))
-        machine = Machine(1, free_memory_bytes(), device)
+        machine = Machine(1, free_memory_bytes() if device.type == "cpu" else memory_of(device), device)
         yield machine, lambda feed, store, show: run_inline(feed, feed.files, device, show)
         return
     # Ray prints what its nodes complain of to stdout, which is for data.
     with venue.kept(), redirect_stdout(sys.stderr):
-        from cluster.tune_runner import run_on_ray, worker_memory_bytes, worker_slots
+        from cluster.machine import machine_on_ray
 
-        slots = worker_slots(resources)
-        # Sizes are tried on the driver's own device, with as many threads as a worker has.
-        device = torch.device("cuda" if resources.gpu and torch.cuda.is_available() else "cpu")
-        torch.set_num_threads(max(1, int(resources.cpu)))
-        machine = Machine(slots, worker_memory_bytes(slots), device, ahead=True)
-        yield machine, lambda feed, store, show: run_on_ray(feed, store, resources, slots, show)
+        with machine_on_ray(resources, venue.workers, say) as machine_and_runner:
+            yield machine_and_runner
 
 
 def _train(launch: "Launch", store: "Store", runner: Runner) -> None:

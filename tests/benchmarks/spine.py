@@ -104,7 +104,8 @@ def _sweep(values: dict[str, Any], ahead: bool = False) -> dict[str, float]:
     """Run a sweep on a local Ray; its time counts from the first work on, as starting Ray is the same for all."""
     import torch
 
-    from cluster.tune_runner import connected, run_on_ray, worker_memory_bytes, worker_slots
+    from cluster.capacity import worker_memory_bytes, worker_slots
+    from cluster.tune_runner import connected, run_on_ray
     from sweeps.check import checked_spec
     from sweeps.document import Document
     from sweeps.launch import Machine, prepare
@@ -116,7 +117,7 @@ def _sweep(values: dict[str, Any], ahead: bool = False) -> dict[str, float]:
         store = Store(folder)
         slots = worker_slots(spec.resources)
         launch = prepare(spec, task, store, print)
-        launch.equip(Machine(slots, worker_memory_bytes(slots), torch.device("cpu"), ahead))
+        launch.equip(Machine(slots, worker_memory_bytes(spec.resources), torch.device("cpu"), ahead))
         packs = launch.plan.packs
         run_on_ray(launch.feed, store, spec.resources, slots, lambda: None)
         progress = launch.feed.progress

@@ -14,14 +14,13 @@ import ray
 import torch
 
 import analysis
+from cluster.capacity import worker_memory_bytes, worker_slots
 from cluster.tune_runner import (
     _FarReferee,
     _referee_actor,
     connected,
     device_from_ray,
     run_on_ray,
-    worker_memory_bytes,
-    worker_slots,
 )
 from sweeps.check import checked_spec
 from sweeps.document import Document
@@ -191,10 +190,10 @@ def test_a_sweep_that_is_stopped_on_ray_leaves_checkpoints_and_goes_on(local_ray
 
 
 def test_more_than_the_cluster_has_is_refused_with_what_it_has(local_ray: None) -> None:
-    with pytest.raises(MislabelError, match=r"wants 1 CPU and 1 GPU, but the cluster has .* 0 GPU"):
+    with pytest.raises(MislabelError, match=r"wants 1 CPU and 1 GPU, but the cluster has machines with .* 0 GPU"):
         worker_slots(Resources(gpu=1.0))
     assert worker_slots(Resources(cpu=1.0)) == ray.cluster_resources()["CPU"]
-    assert worker_memory_bytes(2) > 1 << 28
+    assert worker_memory_bytes(Resources(cpu=1.0)) > 1 << 28
 
 
 def test_outside_of_an_actor_with_a_gpu_the_device_is_the_cpu(local_ray: None) -> None:

@@ -1,0 +1,89 @@
+"""How many packs the machines of a Ray cluster have room for, now or when those that are away are back."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from cluster.share import TICKET
+from sweeps.errors import MislabelError
+from sweeps.spec import Resources
+
+Machines = Sequence[Mapping[str, float]]
+"""What each has, in Ray's words."""
+# How long a sweep that was sent to a cluster waits for a machine on which it can run.
+PATIENCE_SECONDS = 900.0
+_POLL_SECONDS = 2.0
+# Shares of a CPU or GPU are sums of decimals.
+_ROUNDING = 1e-6
+
+
+def worker_slots(resources: Resources) -> int:
+    """How many packs can run at once on the cluster; MislabelError where none can."""
+    return slots_of(_machines(), resources)
+
+
+def worker_slots_in_time(resources: Resources, say: Callable[[str], None], seconds: float = PATIENCE_SECONDS) -> int:
+    """The same; a sweep that a queue let run waits for machines that are not there yet, or have been lost."""
+    deadline = time.monotonic() + (seconds if TICKET in os.environ else 0.0)
+    said = None
+    while True:
+        try:
+            return worker_slots(resources)
+        except MislabelError as error:
+            if time.monotonic() >= deadline:
+                raise
+            if str(error) != said:
+                say(f"{error}. Waiting for a machine")
+                said = str(error)
+        time.sleep(_POLL_SECONDS)
+
+
+def worker_memory_bytes(resources: Resources) -> int:
+    """The memory that one worker may count on, wherever it runs."""
+    return memory_bytes_of(_machines(), resources)
+
+
+def slots_of(machines: Machines, resources: Resources) -> int:
+    slots = sum(_slots(machine, resources) for machine in machines)
+    if slots < 1:
+        wants = f"{resources.cpu:g} CPU and {resources.gpu:g} GPU"
+        raise MislabelError(
+            f"resources: a pack wants {wants}, but the cluster has {_told(machines)}; ask for less, or add a machine"
+        )
+    return slots
+
+
+def memory_bytes_of(machines: Machines, resources: Resources) -> int:
+    return min(_memory_bytes(machines, resources), default=4 << 30)
+
+
+def _memory_bytes(machines: Machines, resources: Resources) -> Iterator[int]:
+    for machine in machines:
+        if (slots := _slots(machine, resources)) and "memory" in machine:
+            yield int(machine["memory"]) // slots
+
+
+def _machines() -> Machines:
+    import ray  # after those who tell it by the environment how to be
+
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def _slots(machine: Mapping[str, float], resources: Resources) -> int:
+    """A pack runs on one machine, so what is left over on several of them makes no place for another."""
+    slots = _times(machine.get("CPU", 0), resources.cpu)
+    gpus = machine.get("GPU", 0)
+    if resources.gpu >= 1:
+        slots = min(slots, _times(gpus, resources.gpu))
+    elif resources.gpu > 0:  # a share is one of a single GPU
+        slots = min(slots, _times(gpus, 1) * _times(1, resources.gpu))
+    return slots
+
+
+def _times(whole: float, part: float) -> int:
+    return int(whole / part + _ROUNDING)
+
+
+def _told(machines: Machines) -> str:
+    kinds = {(machine.get("CPU", 0), machine.get("GPU", 0)) for machine in machines}
+    return " and ".join(f"machines with {cpu:g} CPU, {gpu:g} GPU" for cpu, gpu in sorted(kinds)) or "no machines"
