@@ -6,6 +6,7 @@ Processes, files and everything below /tmp that the tests themselves need are sh
 
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from tests.cluster.heads import DRIFT, MISLABEL, until
 _PREFIX = "mislabel"
 _TMP = Path("/tmp")
 _ROOT = Path(__file__).parent.parent.parent
-# Sees its own name and its own /tmp, in which the folders after $3 are those of the machine.
+# Under the name $1, with the folder $2 as /tmp, in which the folders $3 are still where they are; then what follows.
 _ENTER = """
 set -e
 echo "$1" > /proc/sys/kernel/hostname
@@ -94,8 +95,8 @@ class Host:
         """A command that goes on, with what it says in the host's log."""
         with self.log.open("ab") as log:
             child = subprocess.Popen(
-                self.command(MISLABEL, *words), cwd=self.folder, env=self.environment(), stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log,
+                self.command(*words), cwd=self.folder, env=self.environment(), stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log,
             )  # fmt: skip
         self.children.append(child)
         return child
@@ -153,7 +154,7 @@ def reason_against_hosts() -> str | None:
 def hosts(path: Path, names: Sequence[str]) -> Iterator[dict[str, Host]]:
     """Hosts that can reach each other and nobody else; afterwards nothing of them is left but their folders."""
     _remove_leftovers()
-    prefix = f"{_PREFIX}-{os.getpid()}"
+    prefix = f"{_PREFIX}-{os.getpid()}-{secrets.token_hex(2)}"
     switch = f"{prefix}-switch"
     made: dict[str, Host] = {}
     with ExitStack() as stack:

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ class Cluster:
 
     def join(self, host: Host, *words: str) -> "subprocess.Popen[bytes]":
         at = ["cluster", "join", self.state.jobs, "--token-file", str(host.folder / "token"), "--host", host.address]
-        return host.start(*at, *words)
+        return host.start(MISLABEL, *at, *words)
 
     def submit(self, sweep: str) -> None:
         spec = self.client.folder / f"{sweep}.yaml"
@@ -113,6 +114,36 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         for host in (cluster.gpu, cluster.cpu, cluster.client):
             shutil.copy(head.folder / "cluster" / "token", host.folder / "token")
         yield cluster
+
+
+def test_of_hosts_nothing_is_left_even_where_their_test_was_killed(tmp_path: Path) -> None:
+    if reason := reason_against_hosts():
+        pytest.skip(reason)
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    leftover = f"mislabel-{killed.pid}-head"
+    subprocess.run(["ip", "netns", "add", leftover], check=True)
+    forgotten = subprocess.Popen(["ip", "netns", "exec", leftover, "sleep", "600"])
+    try:
+        with hosts(tmp_path, ["one", "two"]) as made:
+            assert forgotten.wait(10) == -signal.SIGKILL
+            one, two = made.values()
+            server = one.start(sys.executable, "-m", "http.server", "--bind", one.address)
+            until(lambda: two.status_of(f"http://{one.address}:8000/") == 200, 30, one.log.read_text)
+            assert two.run("cat", "/proc/sys/kernel/hostname").stdout == "two\n"
+            assert one.trains() is False
+            two.cut_off()
+            assert two.status_of(f"http://{one.address}:8000/", "--connect-timeout", "1") == 0
+            two.connect()
+            assert two.status_of(f"http://{one.address}:8000/") == 200
+            spaces = subprocess.check_output(["ip", "netns", "list"], text=True)
+            assert leftover not in spaces
+            assert one.space in spaces
+        assert server.returncode == -signal.SIGKILL
+        assert one.space not in subprocess.check_output(["ip", "netns", "list"], text=True)
+    finally:
+        forgotten.kill()
+        forgotten.wait()
 
 
 def test_who_has_no_token_and_no_password_is_refused(cluster: Cluster) -> None:
@@ -190,3 +221,9 @@ def assert_same(sweep: SweepFiles, undisturbed: SweepFiles) -> None:
     assert list(runs["status"]) == ["done"] * RUNS
     pd.testing.assert_frame_equal(runs, runs_of(undisturbed), check_exact=True)
     pd.testing.assert_frame_equal(curves_of(sweep), curves_of(undisturbed), check_exact=True)
+    assert arrays_of(sweep) == arrays_of(undisturbed)
+
+
+def arrays_of(sweep: SweepFiles) -> list[tuple[Any, ...]]:
+    table = sweep.read("arrays").to_pandas()
+    return sorted(zip(table["run_id"], table["step"], table["metric"], table["values"].map(tuple), strict=True))
