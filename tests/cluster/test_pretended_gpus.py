@@ -1,0 +1,95 @@
+"""On a Ray that pretends to have two GPUs: which packs share a card, and what is said where there is no CUDA."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import torch
+
+from cluster.capacity import worker_slots
+from cluster.machine import machine_on_ray
+from cluster.profiler import FarProfiler, Place
+from sweeps.check import checked_spec
+from sweeps.document import Document
+from sweeps.errors import MislabelError
+from sweeps.launch import prepare
+from sweeps.sizing import ProfilerGone
+from sweeps.spec import Resources
+from sweeps.store import Store
+from tasks.registry import find_task
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="pretends to have GPUs, and here are real ones"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
+LINEAR: dict[str, Any] = {
+    "name": "linear",
+    "task": "label_noise_sgd.linear",
+    "metric": {"name": "test_loss", "goal": "minimize"},
+    "parameters": {"samples": 20, "dim": 4, "width": 8, "steps": 2000, "frames": 4, "sigma": {"values": [0.1, 0.5]}},
+    "seeds": 8,
+    "resources": {"cpu": 0.5, "gpu": 0.25},
+}
+
+
+@pytest.fixture(scope="module")
+def two_gpus() -> Iterator[None]:
+    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    yield
+    ray.shutdown()
+
+
+def test_a_share_is_of_one_card_and_no_pack_straddles_two(two_gpus: None) -> None:
+    slots = worker_slots(Resources(cpu=0.1, gpu=0.4))
+    assert slots == 4, "two on each card, though five shares make two GPUs"
+
+    class Card:  # known to this function alone, so that Ray's workers need not load this file
+        def id(self) -> str:
+            return os.environ["CUDA_VISIBLE_DEVICES"]
+
+    cards = [ray.remote(Card).options(num_cpus=0, num_gpus=0.4).remote() for _ in range(slots + 1)]
+    answers = [card.id.remote() for card in cards]
+    ready, _ = ray.wait(answers, num_returns=slots, timeout=120)
+    assert Counter(ray.get(ready)) == {"0": 2, "1": 2}
+    assert len(ray.wait(answers, num_returns=slots + 1, timeout=2)[1]) == 1
+    for card in cards:
+        ray.kill(card)
+
+
+def test_more_than_one_card_has_is_refused(two_gpus: None) -> None:
+    assert worker_slots(Resources(cpu=0.5, gpu=0.25)) == 8
+    assert worker_slots(Resources(gpu=2.0)) == 1
+    with pytest.raises(
+        MislabelError, match="a pack wants 1 CPU and 3 GPU, but the cluster has machines with 4 CPU, 2 GPU"
+    ):
+        worker_slots(Resources(gpu=3.0))
+
+
+def test_a_sweep_on_shares_of_gpus_is_sized_by_a_worker_and_says_that_there_is_no_cuda(
+    two_gpus: None, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    spec, task = checked_spec(Document("test", LINEAR))
+    store = Store(str(tmp_path))
+    launch = prepare(spec, task, store, said.append)
+    with machine_on_ray(spec.resources, 2, said.append) as (machine, run):
+        assert machine.workers == 2
+        launch.equip(machine)
+        most: list[int] = []
+        run(launch.feed, store, lambda: most.append(len(launch.feed._running)))
+        launch.finish()
+    assert launch.feed.progress.statuses == {"done": 16}
+    assert 1 <= max(most) <= 2
+    (speed,) = launch.files.read_json("speeds.json").values()
+    assert speed["lane_bytes"] > 100
+    assert sum("torch finds no CUDA" in text for text in said) == 1
+
+
+def test_a_profiler_that_has_left_its_place_measures_nothing() -> None:
+    with pytest.raises(ProfilerGone):
+        FarProfiler(None, Place("host", "cpu", None)).profile(find_task("xor_clusters"), {}, 1 << 30, 4)
