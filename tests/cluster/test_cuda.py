@@ -52,7 +52,7 @@ def test_the_memory_of_a_lane_on_a_gpu_foretells_that_of_a_pack() -> None:
         pack: Pack[Any] = Pack(task, Lanes([task.settings(values)] * 16, range(16), CUDA))
         pack.advance(60)
 
-    assert peak_bytes(CUDA, work) == pytest.approx(16 * lane_bytes, rel=0.5)
+    assert 0.4 < peak_bytes(CUDA, work) / (16 * lane_bytes) < 2
     assert Here(CUDA).device == torch.cuda.get_device_name(CUDA)
 
 
