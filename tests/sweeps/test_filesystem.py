@@ -3,13 +3,14 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from pyarrow import fs
 
 from sweeps.errors import StoreError
-from sweeps.filesystem import FileSystem, as_store_errors
+from sweeps.filesystem import FileSystem, as_store_errors, opened, within
 
 LOCAL = FileSystem(fs.LocalFileSystem())
 
@@ -120,3 +121,64 @@ def test_a_limit_on_the_size_of_files_is_named(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == f"{tmp_path}/a: the file size limit is reached; raise it, then run the same command again\n"
     assert os.listdir(tmp_path / "a") == ["small"]
+
+
+# Object stores; those that answer are in tests/cluster/test_object_store.py
+
+
+@pytest.mark.parametrize(
+    ("address", "inside"),
+    [
+        ("results", "results/a"),
+        ("/results?/", "/results?/a"),
+        ("s3://bucket/path/", "s3://bucket/path/a"),
+        ("s3://bucket?region=here", "s3://bucket/a?region=here"),
+    ],
+)
+def test_options_come_after_the_path(address: str, inside: str) -> None:
+    assert within(address, "a") == inside
+
+
+def test_a_password_in_an_address_is_refused_and_not_shown() -> None:
+    with pytest.raises(StoreError, match=r"^s3://…@bucket/path: holds a password.*AWS_ACCESS_KEY_ID") as caught:
+        opened("s3://key:secret@bucket/path")
+    assert "secret" not in str(caught.value)
+
+
+class Moody:
+    """A file system that fails some times before it answers."""
+
+    def __init__(self, *errors: str) -> None:
+        self.errors = list(errors)
+
+    def get_file_info(self, path: str) -> fs.FileInfo:
+        if self.errors:
+            raise OSError(f"When getting information: AWS Error {self.errors.pop(0)} during HeadObject operation")
+        return fs.FileInfo(path, fs.FileType.File)
+
+
+def test_what_passes_is_waited_for_and_what_does_not_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    assert FileSystem(Moody("SLOW_DOWN", "NETWORK_CONNECTION", "UNKNOWN (HTTP status 503)")).is_file("a")
+    assert [0.25 <= pauses[0] <= 0.5, 0.5 <= pauses[1] <= 1.0, 1.0 <= pauses[2] <= 2.0] == [True] * 3
+    with pytest.raises(StoreError, match=r"refuses us \(AWS Error ACCESS_DENIED"):
+        FileSystem(Moody("ACCESS_DENIED")).is_file("a")
+    with pytest.raises(OSError, match="NO_SUCH_UPLOAD"):
+        FileSystem(Moody("NO_SUCH_UPLOAD")).is_file("a")
+    assert len(pauses) == 3
+    with pytest.raises(StoreError, match=r"can't be reached, tried for 0 s \(AWS Error SLOW_DOWN"):
+        FileSystem(Moody("SLOW_DOWN")).with_patience(0).is_file("a")
+
+
+def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sweeps.filesystem._HUNG_SECONDS", 0.5)
+
+    class Hung:
+        def get_file_info(self, path: str) -> None:
+            time.sleep(3)
+
+    began = time.monotonic()
+    with pytest.raises(StoreError, match=r"no answer within"):
+        FileSystem(Hung(), patience_seconds=0).is_file("a")
+    assert time.monotonic() - began < 2.5
