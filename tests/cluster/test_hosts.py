@@ -25,7 +25,7 @@ from tests.cluster.hosts import Host, hosts, reason_against_hosts
 pytestmark = [pytest.mark.ray, pytest.mark.faults]
 CUT_SECONDS = 30.0
 RUNS = 24
-PARAMETERS = {"x": {"values": [0.0, 1.0, 2.0, 4.0, 5.0, 6.0]}, "steps": 400, "frames": 9}
+PARAMETERS = {"x": {"values": [0.0, 1.0, 2.0, 4.0, 5.0, 6.0]}, "steps": 400, "frames": 9, "snapshots": 3}
 # Six packs each, of which the first sweep's can only run on the host with the GPU.
 SWEEPS: dict[str, dict[str, Any]] = {
     "shiny": bowl_values(
@@ -194,8 +194,9 @@ def test_a_host_a_cable_and_a_driver_are_lost_and_no_result_is(cluster: Cluster,
         followed = cluster.client.run(MISLABEL, "logs", "-f", name, *cluster.access, seconds=400, code=None)
         assert followed.returncode == 0, cluster.said()
         assert_same(cluster.store.sweep(name), run(Store(str(tmp_path / name)), **values).files)
-    hosts = {name: set(cluster.store.sweep(name).read("runs")["host"].to_pylist()) for name in SWEEPS}
-    assert hosts == {"shiny": {"gpu-host"}, "plain": {"gpu-host", "cpu-host"}}
+    where = {name: set(cluster.store.sweep(name).read("runs")["host"].to_pylist()) for name in SWEEPS}
+    assert where["shiny"] == {"gpu-host"}
+    assert where["plain"] <= {"gpu-host", "cpu-host"}
     assert [(sweep["name"], sweep["state"]) for sweep in cluster.asked("list")] == [
         ("plain", "done"),
         ("shiny", "done"),
