@@ -194,3 +194,42 @@ def test_requests_grow_with_packs_and_not_with_time(objects: ObjectStore) -> Non
             spent.append(requests.copy())
     per_pack = (spent[1].total() - spent[0].total()) / 8
     assert per_pack < 40  # 27 when this was written, merging included
+
+
+@pytest.mark.ray
+@pytest.mark.faults
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_workers_on_ray_write_to_an_object_store_and_wait_for_it(objects: ObjectStore, tmp_path: Path) -> None:
+    from cluster.tune_runner import connected, run_on_ray
+
+    linear: dict[str, Any] = {
+        "task": "label_noise_sgd.linear",
+        "metric": {"name": "test_loss", "goal": "minimize"},
+        "parameters": {
+            "samples": 20,
+            "dim": 4,
+            "width": 8,
+            "steps": 30_000,
+            "frames": 4,
+            "sigma": {"values": [0.1, 1]},
+        },
+        "resources": {"pack": 2},
+    }
+    store = Store(objects.address("ray"))
+    launch = prepared(store, **linear)
+    back = threading.Timer(4.0, objects.start)
+
+    def cut() -> None:
+        if not back.ident:
+            objects.end()
+            back.start()
+
+    with connected(None):
+        run_on_ray(launch.feed, store, launch.spec.resources, 2, cut)
+    back.join()
+    launch.finish()
+    assert launch.feed.broken is None
+    assert launch.feed.progress.statuses == {"done": 4}
+    there = prepared(Store(str(tmp_path)), **linear)
+    run_inline(there.feed, there.files, CPU, lambda: None)
+    assert_same(launch.files, there.files)
