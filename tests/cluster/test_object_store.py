@@ -185,7 +185,7 @@ def test_wrong_credentials_are_refused_with_what_is_needed(
         Store(objects.address("refused"))
 
 
-def test_requests_grow_with_packs_and_not_with_time(objects: ObjectStore) -> None:
+def test_a_pack_costs_a_bounded_number_of_requests(objects: ObjectStore) -> None:
     spent = []
     with counted(objects.port) as (port, requests):
         for packs in (4, 12):
