@@ -121,7 +121,8 @@ def _start_mlflow(wanted: Wanted, state: State, folder: Folder) -> Process:
     local = os.path.isdir(state.store)
     at = state.store if local else str(folder.path)
     backend = wanted.mlflow_backend or f"sqlite:///{at}/mlflow.db"
-    artifacts = f"{state.store.rstrip('/')}/mlartifacts"
+    path, _, _ = state.store.partition("?")  # of an object store's address, what MLflow can't read comes after this
+    artifacts = f"{path.rstrip('/')}/mlartifacts"
     environment = {**_plain_environment(), **mlflow_server.environment(backend, artifacts)}
     if not address.is_loopback:
         environment |= mlflow_server.protection(folder)
