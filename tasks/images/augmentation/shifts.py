@@ -1,0 +1,50 @@
+"""Random shifts and flips: the standard augmentation of supervised training on CIFAR-10.
+
+Each image is padded by four pixels on each side, cut to its size again at a random place, and mirrored half of the time
+(He et al. 2016, Section 4.2). Which shift an image gets depends on its run's seed, the name, and the step alone.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks.lanes import Lanes
+
+
+@torch.no_grad()
+def padded_crop_and_flip(
+    lanes: Lanes[Any],
+    name: str,
+    x: Tensor,
+    step: int,
+    *,
+    padding: int = 4,
+    flip_chance: float = 0.5,
+    fill: float = 0.0,
+) -> Tensor:
+    """The images x (l b c h w) of this step, each shifted by up to `padding` pixels and maybe mirrored; of x's type.
+
+    Pixels from outside are `fill`, in the units of x: pad images before their mean is subtracted, or give the value
+    that black has afterwards.
+    """
+    b, c, h, w = x.shape[1:]
+    steps = range(step, step + 1)
+    places = lanes.integers(f"{name}.shift", 2 * padding + 1, 2, b, steps=steps)[:, 0]  # l 2 b
+    flipped = lanes.uniform(f"{name}.flip", b, steps=steps)[:, 0] < flip_chance  # l b
+    return shifted(
+        x.reshape(-1, c, h, w), *(place.flatten() - padding for place in places.unbind(1)), flipped.flatten(), fill
+    ).reshape(x.shape)
+
+
+def shifted(x: Tensor, down: Tensor, right: Tensor, flipped: Tensor, fill: float = 0.0) -> Tensor:
+    """Images x (n c h w) seen through a window moved by so many pixels (n), then mirrored where flipped (n)."""
+    n, c, h, w = x.shape
+    rows = down[:, None] + torch.arange(h, device=x.device)  # n h
+    columns = torch.arange(w, device=x.device)
+    columns = right[:, None] + torch.where(flipped[:, None], columns.flip(0), columns)  # n w
+    # Rows and then columns: an index of each pixel would be eight times as large as an image of bytes.
+    seen = x.gather(2, rows.clamp(0, h - 1)[:, None, :, None].expand(n, c, h, w))
+    seen = seen.gather(3, columns.clamp(0, w - 1)[:, None, None, :].expand(n, c, h, w))
+    inside = ((rows >= 0) & (rows < h))[:, :, None] & ((columns >= 0) & (columns < w))[:, None, :]  # n h w
+    return seen.masked_fill_(~inside[:, None], fill)
