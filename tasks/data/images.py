@@ -113,8 +113,12 @@ def part(
 
     This is what tasks call, once the data was found where a sweep is planned: see `fetched`.
     """
-    chosen = [word.strip() for word in classes.split(",") if word.strip()]
-    return subset(fetched(name, folder), chosen, count, test_count, seed).to(device)
+    return subset(fetched(name, folder), class_words(classes), count, test_count, seed).to(device)
+
+
+def class_words(classes: str) -> list[str]:
+    """The classes that a text such as "7, 9" names."""
+    return [word.strip() for word in classes.split(",") if word.strip()]
 
 
 def subset(whole: Images, classes: Sequence[str] = (), count: int = 0, test_count: int = 0, seed: int = 0) -> Images:

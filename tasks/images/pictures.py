@@ -1,0 +1,185 @@
+"""Training on images, as all tasks of images do it: which data, in which batches, by which steps.
+
+A task derives its Params from `Pictures`, and then:
+
+    data = pictures.loaded(lanes)                        # tensors on the device, shared by all lanes
+    net = build(lanes.shape, data.size, outputs=len(data.classes))
+    state = pictures.started(lanes, net)                 # weights, and what SGD keeps
+    pictures.train(lanes, net, state, start, stop, loss) # in place
+
+Each lane goes through the training images in an order of its own, anew in every epoch.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from tasks.data.images import DataError, Images, class_words, images, part, subset
+from tasks.images.derivatives import descend, gradients
+from tasks.images.network import Network
+from tasks.lanes import Lanes
+from tasks.parameters import knob, shape
+from tasks.training import Training
+
+_EVERY = "every "
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pictures(Training):
+    """Parameters that the tasks of images share; they give their own defaults."""
+
+    data: str = shape("digits", help="data set: digits, mnist, fashion_mnist, cifar10, or images of your own")
+    classes: str = shape("", help='the classes taken, by name or number, as in "7, 9"; empty: all')
+    samples: int = shape(0, at_least=0, help="training images, as many of each class; 0: all there are")
+    test_samples: int = shape(0, at_least=0, help="test images, as many of each class; 0: all there are")
+    subset: int = shape(0, at_least=0, help="seed by which images are chosen where not all are taken")
+    pixels: str = shape(
+        "unit", choices=("unit", "standardized"), help="pixels go from 0 to 1, or have mean 0 and deviation 1"
+    )
+    batch: int = shape(256, at_least=0, help="images per step; 0: all at every step")
+    optimizer: str = shape("sgd", choices=("sgd", "momentum"), help="plain steps, or steps with momentum")
+    drops: str = shape("", help='epochs after which the rate drops, as in "100, 150" or "every 5"; empty: never')
+    learning_rate: float = knob(0.1, above=0, help="learning rate")
+    drop: float = knob(0.5, above=0, help="what the rate is multiplied by at each of the drops")
+    momentum: float = knob(0.9, at_least=0, below=1, help="momentum, where the optimizer has it")
+    weight_decay: float = knob(0.0, at_least=0, help="weight decay")
+
+
+P = TypeVar("P", bound=Pictures)
+
+Loss = Callable[[Tensor, Tensor, int], Tensor]
+"""From outputs (l b k), which training images they are of (l b) and the step to a loss per lane (l)."""
+
+
+def data_of(params: Pictures) -> dict[str, str]:
+    """For a task's `data`: that there is what the run asks for."""
+    whole = images(params.data)
+    found = subset(whole, class_words(params.classes), params.samples, params.test_samples, params.subset)
+    if params.batch > len(found.train_y):
+        text = f"batch: {params.batch:,} images per step are more than the {len(found.train_y):,} for training"
+        raise DataError(f"{text}; ask for fewer, or for 0, which takes all")
+    return {params.data: whole.checksum}
+
+
+def conflicts(params: Pictures) -> Iterator[str]:
+    """For a task's `conflicts`."""
+    try:
+        _drop_epochs(params.drops, 1)
+    except ValueError:
+        yield f'drops: {params.drops!r} is neither epochs, as in "100, 150", nor a distance, as in "every 5"'
+
+
+def loaded(lanes: Lanes[P]) -> Images:
+    """The images that the run names, on the lanes' device; the same tensors for all that ask."""
+    p = lanes.shape
+    return part(p.data, p.classes, p.samples, p.test_samples, p.subset, lanes.device)
+
+
+def epoch_steps(lanes: Lanes[P]) -> int:
+    """Steps in an epoch. Its last batch is smaller where batches don't divide the images."""
+    return math.ceil(len(loaded(lanes).train_y) / lanes.shape.batch) if lanes.shape.batch else 1
+
+
+def scaled(lanes: Lanes[P], x: Tensor) -> Tensor:
+    """Images of bytes as a network gets them; the same size."""
+    p = lanes.shape
+    x = x.to(lanes.dtype)
+    if p.pixels == "unit":
+        return x.mul_(1 / 255)
+    mean, deviation = _moments(p.data, p.classes, p.samples, p.subset, lanes.device)
+    return x.sub_(mean.to(x.dtype)[:, None, None]).div_(deviation.to(x.dtype)[:, None, None])
+
+
+def started(lanes: Lanes[P], network: Network) -> dict[str, Tensor]:
+    """Weights, buffers, each lane's order of images, and the velocity where the optimizer has one."""
+    state = network.init(lanes)
+    if lanes.shape.optimizer == "momentum":
+        state |= {_velocity(name): torch.zeros_like(state[name]) for name in network.weights}
+    if lanes.shape.batch:
+        state["order"] = _order(lanes, epoch=0)
+    return state
+
+
+def train(lanes: Lanes[P], network: Network, state: dict[str, Tensor], start: int, stop: int, loss: Loss) -> None:
+    """Train from one step to another, in place; clone the state's tensors before."""
+    data, per_epoch = loaded(lanes), epoch_steps(lanes)
+    decay = lanes["weight_decay"] if any(params.weight_decay for params in lanes.params) else None
+    velocity = None
+    if lanes.shape.optimizer == "momentum":
+        velocity = {name: state[_velocity(name)] for name in network.weights}
+    for step in range(start, stop):
+        index = chosen(lanes, state, step)
+        x = scaled(lanes, taken(data.train_x, index))
+        grads, seen = gradients(network, state, x, partial(_told, loss, index, step))
+        descend(network.trained(state), grads, rate_at(lanes, step / per_epoch), decay, lanes["momentum"], velocity)
+        state |= seen.buffers
+
+
+def _told(loss: Loss, index: Tensor, step: int, outputs: Tensor) -> Tensor:
+    return loss(outputs, index, step)
+
+
+def chosen(lanes: Lanes[P], state: dict[str, Tensor], step: int) -> Tensor:
+    """Which training images a step takes, (l b); call it at every step, as it shuffles when an epoch begins."""
+    p, count = lanes.shape, len(loaded(lanes).train_y)
+    if not p.batch:
+        return torch.arange(count, device=lanes.device).expand(len(lanes), -1)
+    epoch, place = divmod(step, epoch_steps(lanes))
+    if place == 0:
+        state["order"] = _order(lanes, epoch)
+    return state["order"][:, place * p.batch : (place + 1) * p.batch]
+
+
+def taken(x: Tensor, index: Tensor) -> Tensor:
+    """Each lane's rows of what all lanes share, x (n ...), at its own index (l b); (l b ...)."""
+    return x.index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])
+
+
+def rate_at(lanes: Lanes[P], epochs: float) -> Tensor:
+    """The learning rate after so many epochs; (l)."""
+    drops = _drop_epochs(lanes.shape.drops, epochs)
+    return lanes["learning_rate"] * lanes["drop"] ** drops if drops else lanes["learning_rate"]
+
+
+def parts(count: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` that cover `count` images, to look at them a part at a time."""
+    for first in range(0, count, size):
+        yield slice(first, min(first + size, count))
+
+
+def _order(lanes: Lanes[Any], epoch: int) -> Tensor:
+    count = len(loaded(lanes).train_y)
+    drawn = lanes.uniform("order", count, steps=range(epoch, epoch + 1)).squeeze(1)
+    return drawn.argsort(dim=1, stable=True).int()
+
+
+def _velocity(name: str) -> str:
+    return f"velocity.{name}"
+
+
+def _drop_epochs(drops: str, epochs: float) -> int:
+    """How many drops there are in so many epochs; ValueError where the text makes no sense."""
+    if drops.startswith(_EVERY):
+        distance = float(drops.removeprefix(_EVERY))
+        if not distance > 0:
+            raise ValueError(drops)
+        return math.floor(epochs / distance)
+    return sum(epochs >= float(word) for word in drops.split(",") if word.strip())
+
+
+@lru_cache(maxsize=16)
+def _moments(
+    data: str, classes: str, samples: int, subset: int, device: torch.device
+) -> tuple[Tensor, Tensor]:  # each c
+    """Mean and deviation of the training pixels of each channel."""
+    x = part(data, classes, samples, 0, subset, device).train_x
+    sums = x.sum(dim=(0, 2, 3), dtype=torch.float64)
+    squares = torch.stack([chunk.double().square().sum(dim=(0, 2, 3)) for chunk in torch.split(x, 4096)]).sum(dim=0)
+    count = x.numel() / x.shape[1]
+    mean = sums / count
+    return mean, (squares / count - mean**2).clamp(min=1e-12).sqrt()
