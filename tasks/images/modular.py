@@ -1,4 +1,4 @@
-"""torchvision's ResNets with a stem for small images, as networks of a pack.
+"""torchvision's ResNets, with a stem for small images or their own, as networks of a pack.
 
 They are modules, called with the state of one lane after the other. The names of their weights are torchvision's, so a
 lane's state can be loaded there.
@@ -18,12 +18,18 @@ _COUNTER = "num_batches_tracked"
 
 
 class ModularNetwork(Network):
-    def __init__(self, kind: str, channels: int, outputs: int) -> None:
+    def __init__(self, kind: str, channels: int, outputs: int, small: bool = True) -> None:
+        """With 0 outputs it ends with the features, without a last layer; not `small` is ImageNet's stem."""
         with torch.device("meta"):
-            module: nn.Module = getattr(vision("models.resnet"), kind)(num_classes=outputs)
-            # Images of 32×32 would be 8×8 after the stem that is made for ImageNet.
-            module.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
-        module.maxpool = nn.Identity()
+            module: nn.Module = getattr(vision("models.resnet"), kind)(num_classes=outputs or 1)
+            if small:
+                # Images of 32×32 would be 8×8 after the stem that is made for ImageNet.
+                module.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
+                module.maxpool = nn.Identity()
+            elif channels != 3:
+                module.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+        if not outputs:
+            module.fc = nn.Identity()
         self._module = module
         declared = {}
         for name, part in module.named_modules():
