@@ -1,7 +1,7 @@
 """The papers' networks: fully connected ones, a small CNN, ResNet-9, ResNet-20, and WideResNets without batch norm.
 
 Each is a function of `Layers` and images (l b c h w), which gives the outputs (l b k). `depth` and `width` mean what
-suits the kind, see `KINDS`.
+suits the kind, see `KINDS`. ResNets that are asked for no outputs end with the features (l b m) before the last layer.
 """
 
 from collections.abc import Callable, Mapping
@@ -59,7 +59,8 @@ def resnet9(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Ten
     h = residual("res1", h, 2 * width)
     h = block("conv4", block("conv3", h, 4 * width, pool=True), 8 * width, pool=True)
     h = residual("res2", h, 8 * width)
-    return net.dense("output", net.vectors(functional.adaptive_max_pool2d(h, 1)), outputs, gain=1)
+    features = net.vectors(functional.adaptive_max_pool2d(h, 1))
+    return net.dense("output", features, outputs, gain=1) if outputs else features
 
 
 def resnet_cifar(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
@@ -75,7 +76,8 @@ def resnet_cifar(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -
         for i in range(1, depth + 1):
             stride = 2 if stage and i == 1 else 1
             h = block(f"stage{stage + 1}.{i}", h, width * 2**stage, stride)
-    return net.dense("output", net.vectors(functional.adaptive_avg_pool2d(h, 1)), outputs)
+    features = net.vectors(functional.adaptive_avg_pool2d(h, 1))
+    return net.dense("output", features, outputs) if outputs else features
 
 
 def _widened(net: Layers, h: Tensor, channels: int, stride: int) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from tasks.images.architectures import KINDS
+from tasks.images.architectures import KINDS, Kind
 from tasks.images.layers import Declaration, Layers
 from tasks.images.network import Network, Seen
 
@@ -15,9 +15,9 @@ _SHARED_NUMBERS = 1 << 19
 
 class LayeredNetwork(Network):
     def __init__(
-        self, kind: str, depth: int, width: int, start: str, ntk: bool, size: tuple[int, int, int], outputs: int
+        self, kind: str | Kind, depth: int, width: int, start: str, ntk: bool, size: tuple[int, int, int], outputs: int
     ) -> None:
-        self._kind = KINDS[kind]
+        self._kind = KINDS[kind] if isinstance(kind, str) else kind
         self._sizes = depth or self._kind.depth, width or self._kind.width, outputs
         self._start, self._ntk = start, ntk
         declaration = Declaration(start, ntk)

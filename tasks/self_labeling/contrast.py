@@ -1,7 +1,7 @@
 """Contrast queries with a set of keys that all of a batch share (Eq. 4).
 
-The keys B̄ are the batch's own s positives, then the b entries of the dictionary. Labels are rows over them. Similarity is
-σ(x, b̄) = exp(cos(f(x), g(b̄))/τ): with the minus sign of the paper's Eq. 1, the least similar keys would be nearest.
+The keys B̄ are the batch's own s positives, then the b entries of the dictionary. Labels are rows over them. Similarity
+is σ(x, b̄) = exp(cos(f(x), g(b̄))/τ): with the minus sign of the paper's Eq. 1, the least similar keys would be nearest.
 """
 
 import torch

@@ -2,7 +2,7 @@
 
 The head is MoCo v2's with a layer more, as the paper has three: dense layers as wide as the features with ReLU between
 them, without batch norm, the last of 128. Projections are not normalized here. The names of a ResNet's weights are
-torchvision's, so that its backbone can be loaded there: see `exported`.
+torchvision's, so that its backbone can be loaded there: see `loadable`.
 """
 
 from collections.abc import Mapping
@@ -13,45 +13,43 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tasks.images.architectures import KINDS, Kind
+from tasks.images.layered import LayeredNetwork
 from tasks.images.layers import Declaration, Layers
 from tasks.images.modular import RESNETS, ModularNetwork
 from tasks.images.network import Network, Seen
-from tasks.lanes import Lanes
 
 FEATURES = "features"
 """Where a pass keeps the features, among what it saw of hidden layers."""
 HEAD = "head."
-CONVOLUTIONAL = "cnn"
-ENCODERS = (CONVOLUTIONAL, *RESNETS)
 
 
-class _Convolutional(Network):
-    """Convolutions of 3×3 with batch norm, each but the first halves the image and doubles the channels; then the mean."""
+def convolutional(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
+    """For tests and laptops: convolutions of 3×3 with batch norm, then the mean over the image.
 
-    def __init__(self, depth: int, width: int, channels: int) -> None:
-        self._depth, self._width = depth, width
-        declaration = Declaration("he", ntk=False)
-        # Weights don't depend on the image's size.
-        self._features(declaration, torch.empty(1, 2, channels, 2**depth, 2**depth, device="meta"))
-        super().__init__(declaration.weights)
+    Each but the first halves the image and doubles the channels.
+    """
+    h = net.folded(x)
+    for i in range(depth):
+        h = net.conv(f"conv{i + 1}", h, width * 2**i, stride=2 if i else 1)
+        h = net.active(f"hidden{i + 1}", net.norm(f"norm{i + 1}", h))
+    return net.vectors(functional.adaptive_avg_pool2d(h, 1))
 
-    def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Seen:
-        net = Layers(state, len(state[next(iter(self.weights))]), training=training)
-        return Seen(self._features(net, x), buffers=net.buffers)
 
-    def _features(self, net: Layers, x: Tensor) -> Tensor:
-        h = net.folded(x)
-        for i in range(self._depth):
-            h = net.conv(f"conv{i + 1}", h, self._width * 2**i, stride=2 if i else 1)
-            h = net.norm(f"norm{i + 1}", h).relu_()
-        return net.vectors(functional.adaptive_avg_pool2d(h, 1))
+LAYERED: Mapping[str, Kind] = {
+    "convnet": Kind(convolutional, 4, 32, "depth convolutions, the first of width channels"),
+    "resnet9": KINDS["resnet9"],
+    "resnet20": KINDS["resnet20"],
+}
+ENCODERS = (*LAYERED, *RESNETS)
 
 
 class Encoder(Network):
     """A pass gives the projection as outputs (l b d), and the features (l b m) among what is seen on the way."""
 
-    def __init__(self, backbone: Network, features: int, layers: int, width: int, dim: int) -> None:
-        self.backbone, self.features, self.dim = backbone, features, dim
+    def __init__(self, backbone: Network, size: tuple[int, int, int], layers: int, width: int, dim: int) -> None:
+        self.backbone, self.dim = backbone, dim
+        features = _features(backbone, size)
         self._sizes = (*[width or features] * (layers - 1), dim)
         declaration = Declaration("torch", ntk=False)
         self._projected(declaration, torch.empty(1, 2, features, device="meta"))
@@ -72,28 +70,36 @@ class Encoder(Network):
         return h
 
 
-def encoder(shape: Any, channels: int) -> Encoder:
-    """The encoder that a pack's shape names, for images of so many channels."""
+def encoder(shape: Any, size: tuple[int, int, int]) -> Encoder:
+    """The encoder that a pack's shape names, for images of (c h w); other heights and widths go through it too."""
     p = shape
-    return _built(p.network, p.depth, p.width, p.stem == "small", channels, p.head_layers, p.head_width, p.embedding)
+    return _built(p.network, p.depth, p.width, p.stem == "small", size, p.head_layers, p.head_width, p.embedding)
 
 
 @lru_cache(maxsize=32)
 def _built(
-    kind: str, depth: int, width: int, small: bool, channels: int, layers: int, head_width: int, dim: int
+    kind: str, depth: int, width: int, small: bool, size: tuple[int, int, int], layers: int, head_width: int, dim: int
 ) -> Encoder:
-    if kind == CONVOLUTIONAL:
-        return Encoder(_Convolutional(depth, width, channels), width * 2 ** (depth - 1), layers, head_width, dim)
-    backbone = ModularNetwork(kind, channels, outputs=0, small=small)
-    return Encoder(backbone, 2048 if kind == "resnet50" else 512, layers, head_width, dim)
+    backbone: Network
+    if kind in RESNETS:
+        backbone = ModularNetwork(kind, size[0], outputs=0, small=small)
+    else:
+        backbone = LayeredNetwork(LAYERED[kind], depth, width, "he", False, size, outputs=0)
+    return Encoder(backbone, size, layers, head_width, dim)
 
 
-def exported(lanes: Lanes[Any], state: Mapping[str, Tensor], lane: int, channels: int = 3) -> dict[str, Tensor]:
+def _features(backbone: Network, size: tuple[int, int, int]) -> int:
+    """How many features the backbone gives, found with tensors that have sizes alone."""
+    held = {**backbone.weights, **backbone.buffers}
+    state = {name: torch.empty(1, *weight.size, device="meta") for name, weight in held.items()}
+    return backbone.forward(state, torch.empty(1, 2, *size, device="meta")).outputs.shape[-1]
+
+
+def loadable(backbone: Network, state: Mapping[str, Tensor], lane: int) -> dict[str, Tensor]:
     """A run's backbone, by the names and in the layout that torchvision's network of this kind loads.
 
     All but the last layer `fc`, which is not trained here. A ResNet with ImageNet's stem loads into torchvision's own.
     """
-    backbone = encoder(lanes.shape, channels).backbone
     held = {name: state[name][lane].detach().cpu().clone() for name in (*backbone.weights, *backbone.buffers)}
     counters = {
         name.replace("running_mean", "num_batches_tracked"): torch.zeros((), dtype=torch.int64)
