@@ -49,7 +49,7 @@ def _alone(spec: Spec, task: Task[Any]) -> Iterator[Mistake]:
     for name, axis in spec.axes().items():
         yield from _grid_axis(spec, task, name, axis)
     yield from _sweeps_named(spec)
-    yield from refusals(spec, task)
+    yield from refusals(spec)
     yield from stopping.problems(spec, task)
 
 
@@ -147,7 +147,7 @@ def _searched(spec: Spec, task: Task[Any]) -> Iterator[Mistake]:
         yield ("budget", "cells"), text
     else:
         shared = f" ({cells} are shared by {len(found)} branches)"
-        yield from ((path, text + shared) for path, text in refusals(found[-1], task))
+        yield from ((path, text + shared) for path, text in refusals(found[-1]))
 
 
 def _tried_first(spec: Spec, task: Task[Any]) -> Iterator[Mistake]:

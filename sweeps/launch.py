@@ -50,7 +50,7 @@ class Launch:
         self.task = task
         self.files = files
         self.plan = make_plan(spec, task, files, retry)
-        self.complete = not self.plan.missing and not race_is_on(spec, files, Means(spec, files, retry))
+        self.complete = not self.plan.missing and not race_is_on(spec, files, retry)
         """True where there is nothing to run."""
         self._feed: Feed | None = None
 

@@ -3,8 +3,6 @@
 Nothing of Optuna is needed here, so that a spec is checked without it.
 """
 
-from typing import Any
-
 from sweeps.document import Path
 from sweeps.spec import Axis, Spec
 
@@ -14,7 +12,7 @@ _NUMBERS_ONLY = ("cmaes",)
 _POPULATIONS = ("nsga2", "nsga3")
 
 
-def refusals(spec: Spec, task: Any = None) -> list[tuple[Path, str]]:
+def refusals(spec: Spec) -> list[tuple[Path, str]]:
     """What does not go together in this spec: where, and why."""
     return [*_search(spec), *_seeds(spec), *_earlier(spec)]
 

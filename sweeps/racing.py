@@ -77,11 +77,11 @@ class Raced:
             group.runs = group.missing = runs.get(shape, 0)
 
 
-def race_is_on(spec: Spec, files: SweepFiles, means: Means) -> bool:
+def race_is_on(spec: Spec, files: SweepFiles, retry: bool) -> bool:
     """Whether cells of a sweep whose runs have all ended are still to get more seeds."""
     if spec.seeds.up_to is None:
         return False
-    race = Race(spec, means)
+    race = Race(spec, Means(spec, files, retry))
     race.begin(cells_by_branch(spec, files))
     return bool(race.go_on())
 

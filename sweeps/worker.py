@@ -160,9 +160,8 @@ class Worker:
 
     def _drop_taken_up(self) -> None:
         """Drop checkpoints that this order went on from, but for those from which another order still has to."""
-        for pack in self.order.resume:
-            runs = self.files.checkpointed(pack) if pack != self.order.id else []
-            if pack != self.order.id and set(runs) <= set(self.order.run_ids):
+        for pack in set(self.order.resume) - {self.order.id}:
+            if set(self.files.checkpointed(pack)) <= set(self.order.run_ids):
                 self.files.drop_checkpoint(pack)
 
 

@@ -16,7 +16,7 @@ def folder(tmp_path: Path) -> Folder:
 
 def state(host: str = "127.0.0.1", **processes: Process) -> State:
     addresses = (f"{host}:1", f"http://{host}:2", f"http://{host}:3")
-    return State(host, *addresses, "/store", 2, "/tmp/ray", versions(), processes)
+    return State(host, *addresses, "/store", 2, "/ray", versions(), processes)
 
 
 def test_a_state_is_read_as_it_was_written(folder: Folder) -> None:
