@@ -43,6 +43,11 @@ def worker_memory_bytes(resources: Resources) -> int:
     return memory_bytes_of(_machines(), resources)
 
 
+def gpus() -> float:
+    """GPUs of the whole cluster."""
+    return sum(machine.get("GPU", 0) for machine in _machines())
+
+
 def slots_of(machines: Machines, resources: Resources) -> int:
     slots = sum(_slots(machine, resources) for machine in machines)
     if slots < 1:

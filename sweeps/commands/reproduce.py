@@ -66,19 +66,31 @@ def _run(
     from sweeps.bundled import spec_path
     from sweeps.check import read_spec
     from sweeps.commands.run import run_sweep, tracking_uri_of
+    from sweeps.datasets import DataMissingError
     from sweeps.store import Store
 
     at = Store(store)
     uri = None if no_mlflow else tracking_uri_of(at, tracking_uri)
-    code = 0
+    code, missing = 0, dict[str, None]()
     with venue.kept():
         for i, experiment in enumerate(chosen):
             say(f"[{i + 1}/{len(chosen)}] {experiment}")
             spec, task = read_spec(spec_path(experiment), overrides, quick)
-            ended = run_sweep(spec, task, at, venue, uri)
+            if len(chosen) > 1 and spec.resources.gpu and not venue.has_gpus():
+                say("left out: it wants a GPU, and there is none; --quick has its small version")
+                continue
+            try:
+                ended = run_sweep(spec, task, at, venue, uri)
+            except DataMissingError as error:
+                if len(chosen) == 1:
+                    raise
+                missing |= dict.fromkeys(str(error).splitlines())
+                ended = 1
             if ended == 130:
                 return ended
             code = code or ended
+    for text in missing:
+        say(text)
     return code
 
 

@@ -79,6 +79,16 @@ class Venue:
 
             refuse_where_no_ray_answers(self.address)
 
+    def has_gpus(self) -> bool:
+        """Whether packs could get a GPU; ask while connected to Ray, see `kept`."""
+        if self.inline:
+            import torch
+
+            return torch.cuda.is_available()
+        from cluster.capacity import gpus
+
+        return gpus() > 0
+
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Stay connected to Ray in the body, whatever number of sweeps run in it."""
