@@ -30,11 +30,10 @@ def padded_crop_and_flip(
     """
     b, c, h, w = x.shape[1:]
     steps = range(step, step + 1)
-    places = lanes.integers(f"{name}.shift", 2 * padding + 1, 2, b, steps=steps)[:, 0]  # l 2 b
+    places = lanes.integers(f"{name}.shift", 2 * padding + 1, 2, b, steps=steps)[:, 0] - padding  # l 2 b
     flipped = lanes.uniform(f"{name}.flip", b, steps=steps)[:, 0] < flip_chance  # l b
-    return shifted(
-        x.reshape(-1, c, h, w), *(place.flatten() - padding for place in places.unbind(1)), flipped.flatten(), fill
-    ).reshape(x.shape)
+    down, right = places[:, 0].flatten(), places[:, 1].flatten()
+    return shifted(x.reshape(-1, c, h, w), down, right, flipped.flatten(), fill).reshape(x.shape)
 
 
 def shifted(x: Tensor, down: Tensor, right: Tensor, flipped: Tensor, fill: float = 0.0) -> Tensor:

@@ -1,0 +1,123 @@
+"""Views of images for contrastive learning: the weak ones of MoCo, the strong ones of CLSA, of any size.
+
+    views = Views(size=32, mean=(0.49, 0.48, 0.45), std=(0.25, 0.24, 0.26))
+    query = views.weak(lanes, "query", x, step)        # l b c 32 32, in the lanes' precision
+    key = views.weak(lanes, "key", x, step)            # another name, another view
+    mixed = views.strong(lanes, "mixed", x, step)
+    small = [crop.strong(lanes, f"crop{crop.size}", x, step) for crop in views.crops((32, 27, 23, 18, 14))]
+    plain = views.plain(test_x)                        # n c 32 32: for measuring
+
+x holds each lane's batch (l b c h w), as bytes or as numbers in [0, 1], on the lanes' device. All images of all lanes
+are treated at once. What happens to an image depends on its run's seed, the view's name, the step and its place in the
+batch: a run sees the same views alone, in any pack, and after a resume.
+
+A weak view is a random resized crop, mirrored half of the time, with changed colours, maybe gray, maybe blurred, and
+normalized (He et al. 2020; Chen et al. 2020, MoCo v2). `cifar10` has the numbers of MoCo's example for CIFAR-10, which
+does not blur, `imagenet` those of MoCo v2. A strong view is the same, with random operations before it is normalized,
+see `strong`. Bytes are never rounded to in a weak view, unlike in PIL, and mirroring goes with the crop, which is the
+same as mirroring later.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from tasks.images.augmentation import blur, colours, crops
+from tasks.images.augmentation.colours import Jitter
+from tasks.lanes import Lanes
+
+_FULL_SIZE = 224
+_FULL_CROPS = (224, 192, 160, 128, 96)
+
+
+@dataclass(frozen=True)
+class Views:
+    """How views are made; with chances of 0 and a scale of (1, 1) nothing but resizing and normalizing happens."""
+
+    size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    scale: tuple[float, float] = (0.2, 1.0)
+    """Smallest and largest share of the image's area that a crop has."""
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    """Smallest and largest width of a crop by its height."""
+    flip_chance: float = 0.5
+    jitter: Jitter = field(default_factory=Jitter)
+    gray_chance: float = 0.2
+    blur_chance: float = 0.0
+    blur_sigma: tuple[float, float] = (0.1, 2.0)
+    """In pixels."""
+
+    @torch.no_grad()
+    def weak(self, lanes: Lanes[Any], name: str, x: Tensor, step: int) -> Tensor:
+        """A weak view of this step's images x (l b c h w); (l b c size size)."""
+        return self._normalized(self._changed(lanes, name, x, step)).reshape(*x.shape[:3], self.size, self.size)
+
+    @torch.no_grad()
+    def plain(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """The largest square in the middle of images x (... c h w), resized and normalized; (... c size size)."""
+        flat = _numbers(x, dtype).flatten(0, -4)
+        h, w = x.shape[-2:]
+        if (h, w) != (self.size, self.size):
+            flat = crops.resized(flat, crops.middle_boxes(len(flat), (h, w), x.device), self.size)
+        return self._normalized(flat).reshape(*x.shape[:-2], self.size, self.size)
+
+    def crops(self, sizes: Sequence[int]) -> list[Self]:
+        """Views of these sizes; a smaller one shows a part that is smaller in proportion, as in CLSA."""
+        shares = [size / self.size for size in sizes]
+        return [
+            replace(self, size=size, scale=(self.scale[0] * share, self.scale[1] * share))
+            for size, share in zip(sizes, shares, strict=True)
+        ]
+
+    def _changed(self, lanes: Lanes[Any], name: str, x: Tensor, step: int) -> Tensor:
+        """What a weak view is before it is normalized, in [0, 1]; (l·b c size size)."""
+        images, size = x.shape[1], (x.shape[-2], x.shape[-1])
+        boxes = crops.drawn_boxes(lanes, name, step, images, size, self.scale, self.ratio)
+        flipped = lanes.uniform(f"{name}.flip", images, steps=range(step, step + 1)).flatten() < self.flip_chance
+        out = crops.resized(_numbers(x, lanes.dtype).flatten(0, 1), boxes, self.size, flipped)
+        if self.jitter.chance:
+            out = colours.jittered(out, colours.drawn_change(lanes, name, step, images, self.jitter))
+        if self.gray_chance:
+            out = colours.grayed(lanes, name, step, out, self.gray_chance)
+        if self.blur_chance:
+            sigma = blur.drawn_widths(lanes, name, step, images, self.blur_chance, self.blur_sigma)
+            out = blur.blurred(out, sigma, blur.kernel_size(self.size))
+        return out
+
+    def _normalized(self, x: Tensor) -> Tensor:
+        """x (n c s s) is written over."""
+        mean, std = (torch.tensor(v, dtype=x.dtype, device=x.device)[:, None, None] for v in (self.mean, self.std))
+        return x.sub_(mean).div_(std)
+
+
+def cifar10(size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> Views:
+    """As in MoCo's example for CIFAR-10: crops from 8 % of the image on, no blur."""
+    return Views(size=size, mean=mean, std=std, scale=(0.08, 1.0))
+
+
+def imagenet(size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> Views:
+    """As in MoCo v2: crops from 20 % of the image on, half of them blurred."""
+    return Views(size=size, mean=mean, std=std, blur_chance=0.5)
+
+
+def multi_crop_sizes(size: int) -> list[int]:
+    """The sizes 224, 192, 160, 128, 96 for images of 224 pixels, and in proportion for others."""
+    return [max(1, round(crop * size / _FULL_SIZE)) for crop in _FULL_CROPS]
+
+
+def statistics(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel of images x (n c h w), in units in which white is 1."""
+    counts = [torch.bincount(channel.flatten().int(), minlength=256).double() for channel in x.unbind(dim=1)]
+    levels = torch.arange(256, dtype=torch.float64, device=x.device) / 255
+    means = [count @ levels / count.sum() for count in counts]
+    variances = [count @ (levels - mean) ** 2 / count.sum() for count, mean in zip(counts, means, strict=True)]
+    return tuple(map(float, means)), tuple(float(variance) ** 0.5 for variance in variances)
+
+
+def _numbers(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Images in [0, 1], in a tensor of their own."""
+    return x.to(dtype).div_(255) if x.dtype == torch.uint8 else x.to(dtype, copy=True)
