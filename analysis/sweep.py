@@ -74,6 +74,13 @@ class Sweep:
         keys = {"run_id", "cell_id", "seed", "pack_id", "step"}
         return [name for name in self.files.columns("curves") if name not in keys]
 
+    @cached_property
+    def array_metrics(self) -> list[str]:
+        """Metrics that were kept as arrays, at snapshots."""
+        if "metric" not in self.files.columns("arrays"):
+            return []
+        return sorted(self.read("arrays", ["metric"])["metric"].unique())
+
     def cells(self, metric: str, by: str | Sequence[str] | None = None, where: Where | None = None) -> pd.DataFrame:
         """The metric at the end of the runs: mean, std, n and 95 % interval over seeds, per cell or per value of `by`.
 
@@ -164,7 +171,7 @@ class Sweep:
 
     def known_metric(self, metric: str) -> None:
         if metric not in self.metrics:
-            hint = nearest(metric, self.metrics)
+            hint = nearest(metric, [*self.metrics, *self.array_metrics])
             raise MislabelError(
                 f"{metric!r} is not a metric of {self.name}{hint}; it has {', '.join(self.metrics) or 'no runs yet'}"
             )

@@ -11,9 +11,14 @@ from sweeps.commands.options import say
 @options.store
 @click.option("--metric", "-m", "metrics", multiple=True, help="A metric, a panel each. Default: the objective.")
 @click.option("--by", multiple=True, metavar="PARAMETER", help="Colour by the first, style by the second.")
+@click.option("--at", type=click.IntRange(min=0), metavar="STEP", help="Step of the histograms. Default: the last.")
 @click.option("--out", "-o", type=click.Path(dir_okay=False), help="File to write (png, pdf, svg). Default: NAME.png.")
-def command(name: str, store: str, metrics: tuple[str, ...], by: tuple[str, ...], out: str | None) -> None:
+def command(
+    name: str, store: str, metrics: tuple[str, ...], by: tuple[str, ...], at: int | None, out: str | None
+) -> None:
     """Draw metrics over training steps: mean and 95 % interval over seeds.
+
+    Of a metric that is kept as an array, at snapshots, a histogram of its values is drawn.
 
     \b
       mislabel figure quickstart -m noisy_accuracy -m clean_test_accuracy --by noise_rate
@@ -22,6 +27,6 @@ def command(name: str, store: str, metrics: tuple[str, ...], by: tuple[str, ...]
     from analysis.figures import draw_curves
 
     path = out or f"{name}.png"
-    draw_curves(analysis.load(store, name), path, metrics, by)
+    draw_curves(analysis.load(store, name), path, metrics, by, at=at)
     say(f"figure: {path}")
     click.echo(path)

@@ -48,3 +48,14 @@ def test_a_file_that_can_not_be_written_is_named(sweep: Sweep, tmp_path: Path, f
     with pytest.raises(MislabelError, match="can't be written"):
         draw_curves(sweep, tmp_path / file)
     assert plt.get_fignums() == opened
+
+
+def test_an_array_is_drawn_as_a_histogram_at_the_nearest_snapshot(store: Store, tmp_path: Path) -> None:
+    run(store, parameters={"x": {"values": [0, 1]}, "snapshots": 3, "steps": 20})
+    kept = analysis.load(store.address, "bowls")
+    snapshots = sorted(kept.arrays["step"].unique())
+    for at, shown in [(None, snapshots[-1]), (0, snapshots[0]), (snapshots[1] + 1, snapshots[1])]:
+        draw_curves(kept, tmp_path / "a.svg", ["loss", "weight"], at=at)
+        text = (tmp_path / "a.svg").read_text()
+        assert f"weight at step {shown}" in text
+        assert "loss at step" not in text
