@@ -1,0 +1,81 @@
+"""Encoders give features and projections, and torchvision loads their backbones."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasks.lanes import Lanes
+from tasks.self_labeling.encoders import FEATURES, HEAD, encoder, loadable
+from tasks.self_labeling.sane import Params, exported, init
+from tasks.vision import vision
+
+
+def shape_of(**given: Any) -> Any:
+    usual = {"network": "convnet", "depth": 2, "width": 3, "stem": "small"}
+    return SimpleNamespace(**(usual | {"head_layers": 3, "head_width": 0, "embedding": 5} | given))
+
+
+def test_a_pass_gives_features_and_what_the_head_makes_of_them() -> None:
+    lanes = Lanes([Params()] * 2, range(2))
+    f = encoder(shape_of(), (1, 8, 8))
+    state = f.init(lanes)
+    x = lanes.normal("x", 4, 1, 8, 8)
+    seen = f.forward(state, x, training=True)
+    assert seen.outputs.shape == (2, 4, 5)
+    assert seen.hidden[FEATURES].shape == (2, 4, 6)
+    for lane in range(2):
+        h = seen.hidden[FEATURES][lane]
+        for i in (1, 2, 3):
+            h = (h.relu() if i > 1 else h) @ state[f"{HEAD}{i}.weight"][lane] + state[f"{HEAD}{i}.bias"][lane]
+        torch.testing.assert_close(seen.outputs[lane], h)
+
+
+def test_the_convnet_is_the_one_of_torch() -> None:
+    lanes = Lanes([Params(precision="float64")], [0])
+    f = encoder(shape_of(depth=3, width=4), (2, 9, 9))
+    state = f.init(lanes)
+    h: Tensor = lanes.normal("x", 5, 2, 9, 9)[0]
+    for i in (1, 2, 3):
+        h = functional.conv2d(h, state[f"conv{i}.weight"][0], stride=1 if i == 1 else 2, padding=1)
+        h = functional.batch_norm(h, None, None, training=True).relu()
+    found = f.forward(state, lanes.normal("x", 5, 2, 9, 9), training=True).hidden[FEATURES]
+    torch.testing.assert_close(found[0], h.mean(dim=(2, 3)))
+
+
+@pytest.mark.parametrize("network", ["resnet9", "resnet20", "resnet18"])
+def test_small_resnets_end_with_features(network: str) -> None:
+    f = encoder(shape_of(network=network, depth=0, width=0 if network == "resnet18" else 4), (1, 8, 8))
+    lanes = Lanes([Params()], [0])
+    seen = f.forward(f.init(lanes), lanes.normal("x", 2, 1, 8, 8), training=True)
+    assert seen.hidden[FEATURES].shape == (1, 2, {"resnet9": 32, "resnet20": 16, "resnet18": 512}[network])
+    assert not [name for name in f.backbone.weights if name.startswith(("output", "fc"))]
+
+
+@pytest.mark.parametrize("network", ["resnet18", "resnet50"])
+def test_torchvision_loads_a_backbone_with_imagenets_stem_and_says_the_same(network: str) -> None:
+    f = encoder(shape_of(network=network, depth=0, width=0, stem="imagenet"), (3, 32, 32))
+    lanes = Lanes([Params()], [0])
+    state = f.init(lanes)
+    x = lanes.normal("x", 2, 3, 32, 32)
+    state |= f.forward(state, x, training=True).buffers
+    theirs: nn.Module = getattr(vision("models.resnet"), network)()
+    held = loadable(f.backbone, state, 0)
+    last = {f"fc.{name}": tensor for name, tensor in theirs.fc.state_dict().items()}  # type: ignore[union-attr,operator]
+    theirs.load_state_dict(held | last, strict=True)
+    theirs.fc = nn.Identity()
+    with torch.no_grad():
+        torch.testing.assert_close(theirs.eval()(x[0]), f.said(state, x)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_a_runs_backbone_is_its_own() -> None:
+    small = {"samples": 40, "test_samples": 20, "batch": 8, "depth": 2, "width": 3, "dictionary": 16}
+    lanes = Lanes([Params(**small)] * 2, [4, 7])
+    state = init(lanes)
+    held = exported(lanes, state, 1)
+    assert torch.equal(held["conv1.weight"], state["conv1.weight"][1])
+    assert not torch.equal(held["conv1.weight"], state["conv1.weight"][0])
+    assert not [name for name in held if name.startswith(HEAD)]
