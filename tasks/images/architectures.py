@@ -37,27 +37,27 @@ def cnn(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
     h = net.folded(x)
     for i in range(1, depth + 1):
         channels = width if i == 1 else 2 * width
-        h = net.active(f"hidden{i}", net.conv(f"conv{i}", h, channels, padding=0, bias=True))
-    h = net.vectors(functional.max_pool2d(h, 2))
-    h = net.active(f"hidden{depth + 1}", net.dense("dense", h, 2 * width))
+        pool = 2 if i == depth else 1
+        h = net.active(f"hidden{i}", net.conv(f"conv{i}", h, channels, padding=0, bias=True), pool=pool)
+    h = net.active(f"hidden{depth + 1}", net.dense("dense", net.vectors(h), 2 * width))
     return net.dense("output", h, outputs, gain=1)
 
 
 def resnet9(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
     """The one that clean-priority learning refers to: eight convolutions with bias and batch norm, one dense layer."""
 
-    def block(name: str, h: Tensor, channels: int, pool: bool = False) -> Tensor:
-        h = net.active(name, net.norm(f"{name}.norm", net.conv(f"{name}.conv", h, channels, bias=True)))
-        return functional.max_pool2d(h, 2) if pool else h
+    def block(name: str, h: Tensor, channels: int, pool: int = 1) -> Tensor:
+        h = net.norm(f"{name}.norm", net.conv(f"{name}.conv", h, channels, bias=True))
+        return net.active(name, h, pool=pool)
 
     def residual(name: str, h: Tensor, channels: int) -> Tensor:
         for i in range(1, depth + 1):
             h = h + block(f"{name}.{i}.2", block(f"{name}.{i}.1", h, channels), channels)
         return h
 
-    h = block("conv2", block("conv1", net.folded(x), width), 2 * width, pool=True)
+    h = block("conv2", block("conv1", net.folded(x), width), 2 * width, pool=2)
     h = residual("res1", h, 2 * width)
-    h = block("conv4", block("conv3", h, 4 * width, pool=True), 8 * width, pool=True)
+    h = block("conv4", block("conv3", h, 4 * width, pool=2), 8 * width, pool=2)
     h = residual("res2", h, 8 * width)
     features = net.vectors(functional.adaptive_max_pool2d(h, 1))
     return net.dense("output", features, outputs, gain=1) if outputs else features

@@ -1,6 +1,7 @@
 """Networks that are written with layers of all lanes."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -9,8 +10,10 @@ from tasks.images.architectures import KINDS, Kind
 from tasks.images.layers import Declaration, Layers
 from tasks.images.network import Network, Seen
 
-# On a CPU, lanes share an operation while their images are at most this many numbers: they should fit into a cache.
+# On a CPU, lanes share an operation while their images are at most this many numbers, and a lane's batch goes through
+# the layers in parts of at most so many: they should fit into a cache.
 _SHARED_NUMBERS = 1 << 19
+_PART_NUMBERS = 1 << 20
 
 
 class LayeredNetwork(Network):
@@ -30,17 +33,13 @@ class LayeredNetwork(Network):
         lanes = len(next(iter(own.values())))
         together = self._together(x)
         if together >= lanes:
-            return self._pass(own, x, lanes, training, watch)
+            return self._in_parts(own, x, lanes, training, watch)
         parts = []
         for first in range(0, lanes, together):
             cut = slice(first, min(first + together, lanes))
             some = {name: tensor[cut] for name, tensor in own.items()}
-            parts.append(self._pass(some, x if x.dim() == 4 else x[cut], cut.stop - first, training, watch))
-        return Seen(
-            torch.cat([part.outputs for part in parts]),
-            {name: torch.cat([part.hidden[name] for part in parts]) for name in parts[0].hidden},
-            {name: torch.cat([part.buffers[name] for part in parts]) for name in parts[0].buffers},
-        )
+            parts.append(self._in_parts(some, x if x.dim() == 4 else x[cut], cut.stop - first, training, watch))
+        return _joined(parts, dim=0)
 
     def _together(self, x: Tensor) -> int:
         """How many lanes go through the layers at once."""
@@ -48,7 +47,25 @@ class LayeredNetwork(Network):
             return 1 << 30
         return max(1, _SHARED_NUMBERS // (self._largest * max(1, x.shape[-4])))
 
+    def _in_parts(self, state: Mapping[str, Tensor], x: Tensor, lanes: int, training: bool, watch: bool) -> Seen:
+        """A pass whose images go through the layers a part at a time, there and back, where nothing mixes them."""
+        most = max(1, _PART_NUMBERS // self._largest) if x.device.type == "cpu" and self._largest else 1 << 30
+        count = x.shape[-4]
+        if count <= most or (training and self.buffers):
+            return self._pass(state, x, lanes, training, watch)
+        pieces = x.chunk(math.ceil(count / most), dim=-4)
+        return _joined([self._pass(state, piece, lanes, training, watch) for piece in pieces], dim=1)
+
     def _pass(self, state: Mapping[str, Tensor], x: Tensor, lanes: int, training: bool, watch: bool) -> Seen:
         net = Layers(state, lanes, training=training, watch=watch, start=self._start, ntk=self._ntk)
         outputs = self._kind.build(net, x, *self._sizes)
         return Seen(outputs, net.hidden, net.buffers)
+
+
+def _joined(parts: Sequence[Seen], dim: int) -> Seen:
+    """What parts of the lanes, or of the images, have seen, as one."""
+    return Seen(
+        torch.cat([part.outputs for part in parts], dim),
+        {name: torch.cat([part.hidden[name] for part in parts], dim) for name in parts[0].hidden},
+        {name: torch.cat([part.buffers[name] for part in parts]) for name in parts[0].buffers},
+    )

@@ -100,8 +100,15 @@ class Layers:
             self.buffers[f"{name}.running_var"] = variance.view(self.lanes, -1)
         return functional.batch_norm(x, mean, variance, scale.flatten(), bias.flatten(), self._training)
 
-    def active(self, name: str, x: Tensor, reused: bool = False) -> Tensor:
-        """ReLU, whose output is what is seen of a hidden layer. It overwrites x, unless that is used again."""
+    def active(self, name: str, x: Tensor, reused: bool = False, pool: int = 1) -> Tensor:
+        """ReLU, whose output is what is seen of a hidden layer, and then a max pool over squares of so many pixels.
+
+        It overwrites x, unless that is used again.
+        """
+        if pool > 1:
+            if self._watch:
+                self.hidden[name] = self.unfolded(x.relu())
+            return functional.max_pool2d(x, pool).relu_()  # the same in this order, and there is less to do
         x = x.relu() if reused else x.relu_()
         if self._watch:
             self.hidden[name] = x if x.dim() == 3 else self.unfolded(x)

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.images.derivatives import along, descend, gradients, linearized, sample_gradients
-from tasks.images.network import Network
+from tasks.images.layered import LayeredNetwork
+from tasks.images.network import Network, Seen
 from tasks.images.networks import Architecture, architecture_conflicts, build
 from tasks.lanes import Lanes
 from tasks.training import Training
@@ -112,6 +113,35 @@ def test_cutting_lanes_into_parts_changes_nothing(kind: str, monkeypatch: pytest
     assert parts.buffers.keys() == whole.buffers.keys()
     for name in whole.buffers:
         torch.testing.assert_close(parts.buffers[name], whole.buffers[name])
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("kind", ["cnn", "resnet20", "wide_resnet"])
+def test_cutting_batches_into_parts_changes_nothing(kind: str, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, _, state = small(kind)
+    x = batch(kind, 7) if shared else batch(kind, 3, 7)
+
+    def looked_at() -> list[Tensor]:
+        seen = network.forward(state, x, watch=True)
+        grads, after = gradients(network, state, x, loss)
+        change = along(network, state, some_direction(network, state), x)[1]
+        return [seen.outputs, *seen.hidden.values(), change, *grads.values(), *after.buffers.values()]
+
+    whole = looked_at()
+    sizes: list[int] = []
+    plain = LayeredNetwork._pass
+
+    def counted(self: LayeredNetwork, own: dict[str, Tensor], x: Tensor, lanes: int, *how: bool) -> Seen:
+        sizes.append(x.shape[-4])
+        return plain(self, own, x, lanes, *how)
+
+    monkeypatch.setattr("tasks.images.layered._PART_NUMBERS", 1)
+    monkeypatch.setattr(LayeredNetwork, "_pass", counted)
+    parts = looked_at()
+    # Batch norm mixes the images of a batch in training, which is one pass of the three.
+    assert sizes == ([1] * 7 + [7] + [1] * 7 if kind == "resnet20" else [1] * 21)
+    for part, one in zip(parts, whole, strict=True):
+        torch.testing.assert_close(part, one)
 
 
 def test_papers_count_the_same_weights() -> None:
@@ -342,6 +372,13 @@ def test_hidden_activations_are_watched() -> None:
     first = torch.einsum("lbd,ldm->lbm", x.flatten(2), state["layer1.weight"])
     torch.testing.assert_close(seen.active_shares()["hidden1"], (first > 0).double().mean(dim=(1, 2)))
     assert not network.forward(state, x).hidden
+    convolutions, _, kernels = small("cnn", 1)
+    image = batch("cnn", 1, 5)
+    watched = convolutions.forward(kernels, image, watch=True).hidden
+    first = functional.conv2d(image[0], kernels["conv1.weight"][0], kernels["conv1.bias"][0]).relu()
+    second = functional.conv2d(first, kernels["conv2.weight"][0], kernels["conv2.bias"][0]).relu()
+    torch.testing.assert_close(watched["hidden1"][0], first)
+    torch.testing.assert_close(watched["hidden2"][0], second)  # as it is before the pool
     resnet = build(Params(network="resnet20"), (3, 32, 32), 10)
     start = resnet.init(Lanes([Params()], [0]))
     last = resnet.forward(start, torch.zeros(1, 3, 32, 32), watch=True).hidden["stage3.3"]
