@@ -54,6 +54,8 @@ P = TypeVar("P", bound=Pictures)
 
 Loss = Callable[[Tensor, Tensor, int], Tensor]
 """From outputs (l b k), which training images they are of (l b) and the step to a loss per lane (l)."""
+Augmentation = Callable[[Tensor, int], Tensor]
+"""From a step's images, of bytes (l b c h w), and the step to images that are as good."""
 
 
 def data_of(params: Pictures) -> dict[str, str]:
@@ -105,7 +107,15 @@ def started(lanes: Lanes[P], network: Network) -> dict[str, Tensor]:
     return state
 
 
-def train(lanes: Lanes[P], network: Network, state: dict[str, Tensor], start: int, stop: int, loss: Loss) -> None:
+def train(
+    lanes: Lanes[P],
+    network: Network,
+    state: dict[str, Tensor],
+    start: int,
+    stop: int,
+    loss: Loss,
+    augmented: Augmentation | None = None,
+) -> None:
     """Train from one step to another, in place; clone the state's tensors before."""
     data, per_epoch = loaded(lanes), epoch_steps(lanes)
     decay = lanes["weight_decay"] if any(params.weight_decay for params in lanes.params) else None
@@ -114,7 +124,8 @@ def train(lanes: Lanes[P], network: Network, state: dict[str, Tensor], start: in
         velocity = {name: state[_velocity(name)] for name in network.weights}
     for step in range(start, stop):
         index = chosen(lanes, state, step)
-        x = scaled(lanes, taken(data.train_x, index))
+        x = taken(data.train_x, index)
+        x = scaled(lanes, augmented(x, step) if augmented else x)
         grads, seen = gradients(network, state, x, partial(_told, loss, index, step))
         descend(network.trained(state), grads, rate_at(lanes, step / per_epoch), decay, lanes["momentum"], velocity)
         state |= seen.buffers
