@@ -13,9 +13,9 @@ batch: a run sees the same views alone, in any pack, and after a resume.
 
 A weak view is a random resized crop, mirrored half of the time, with changed colours, maybe gray, maybe blurred, and
 normalized (He et al. 2020; Chen et al. 2020, MoCo v2). `cifar10` has the numbers of MoCo's example for CIFAR-10, which
-does not blur, `imagenet` those of MoCo v2. A strong view is the same, with random operations before it is normalized,
-see `strong`. Bytes are never rounded to in a weak view, unlike in PIL, and mirroring goes with the crop, which is the
-same as mirroring later.
+does not blur, `imagenet` those of MoCo v2. A strong view is the same, as bytes, with five rounds of random operations
+before it is normalized (see the module `strong`). A weak view is not rounded to bytes after each part, as PIL's images
+are, and mirroring goes with the crop, which is the same as mirroring later.
 """
 
 from collections.abc import Sequence
@@ -27,6 +27,7 @@ from torch import Tensor
 
 from tasks.images.augmentation import blur, colours, crops
 from tasks.images.augmentation.colours import Jitter
+from tasks.images.augmentation.strong import drawn_rounds, strengthened
 from tasks.lanes import Lanes
 
 _FULL_SIZE = 224
@@ -50,11 +51,22 @@ class Views:
     blur_chance: float = 0.0
     blur_sigma: tuple[float, float] = (0.1, 2.0)
     """In pixels."""
+    strong_times: int = 5
+    strong_chance: float = 0.5
 
     @torch.no_grad()
     def weak(self, lanes: Lanes[Any], name: str, x: Tensor, step: int) -> Tensor:
         """A weak view of this step's images x (l b c h w); (l b c size size)."""
         return self._normalized(self._changed(lanes, name, x, step)).reshape(*x.shape[:3], self.size, self.size)
+
+    @torch.no_grad()
+    def strong(self, lanes: Lanes[Any], name: str, x: Tensor, step: int) -> Tensor:
+        """A strong view of this step's images x (l b c h w); (l b c size size)."""
+        changed = self._changed(lanes, name, x, step).mul_(255).round_().to(torch.uint8)
+        rounds = drawn_rounds(lanes, name, step, x.shape[1], self.strong_times, self.strong_chance)
+        return self._normalized(_numbers(strengthened(changed, rounds), lanes.dtype)).reshape(
+            *x.shape[:3], self.size, self.size
+        )
 
     @torch.no_grad()
     def plain(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

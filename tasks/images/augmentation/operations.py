@@ -1,0 +1,223 @@
+"""The fourteen operations of strong views on images of bytes, exactly as PIL does them, many images at a time.
+
+They are of three kinds. Five move pixels: each new pixel is the old one nearest to where an affine map leads, or black
+beyond the edge. Seven look up each byte in a table of 256, which for some is a matter of the image. Two mix an image
+with its gray or smoothed version. PIL works in whole numbers, in fixed point, or in single precision with the rest cut
+off; so do these, and agree with it to the last bit, on every device.
+
+Strengths are levels from 1 to 9, of 10. What a level means is as in CLSA's code (data_processing/RandAugment.py of
+github.com/maple-research-lab/CLSA, its pool of FixMatch), which does nothing in the place of `invert`, one of the
+fourteen in its paper (Wang and Qi 2021) and here.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+MOVES = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")
+TABLES = ("autocontrast", "invert", "equalize", "solarize", "posterize", "contrast", "brightness")
+MIXTURES = ("color", "sharpness")
+OPERATIONS = (*MOVES, *TABLES, *MIXTURES)
+LEVELS = range(1, 10)
+_FIXED_POINT = 16
+_RED, _GREEN, _BLUE, _HALF = 19595, 38470, 7471, 1 << 15
+
+
+def shear(level: int) -> float:
+    """Pixels to the side per pixel."""
+    return level * 0.3 / 10
+
+
+def shift(level: int, pixels: int) -> int:
+    return int(level * 0.3 / 10 * pixels)
+
+
+def degrees(level: int) -> int:
+    return int(level * 30 / 10)
+
+
+def threshold(level: int) -> int:
+    """Bytes from here on are turned into their negative."""
+    return 256 - int(level * 256 / 10)
+
+
+def kept_bits(level: int) -> int:
+    return int(level * 4 / 10) + 4
+
+
+def factor(level: int) -> float:
+    """The image's part in a mixture with black, its mean, its gray or its smoothed version."""
+    return level * 0.9 / 10 + 0.05
+
+
+def apply_each(x: Tensor, level: Tensor, negative: Tensor, groups: Sequence[Tensor]) -> None:
+    """Each operation on the images of its group, in place.
+
+    x (n c h w) are images of bytes, level and negative (n) each image's strength and whether a move goes the other way,
+    and `groups` (one for each of OPERATIONS) the numbers of the images that it is done to.
+    """
+    moved = torch.cat(list(groups[: len(MOVES)]))
+    if len(moved):
+        which = torch.cat([torch.full_like(group, kind) for kind, group in enumerate(groups[: len(MOVES)])])
+        x[moved] = _moved(x[moved], which, level[moved], negative[moved])
+    looked_up = [
+        (name, group)
+        for name, group in zip(TABLES, groups[len(MOVES) : len(MOVES) + len(TABLES)], strict=True)
+        if len(group)
+    ]
+    if looked_up:
+        table = torch.cat([_TABLES[name](x[group], level[group]) for name, group in looked_up])  # m c 256
+        changed = torch.cat([group for _, group in looked_up])
+        x[changed] = table.gather(2, x[changed].flatten(2).long()).reshape(-1, *x.shape[1:])
+    for mix, group in zip((_gray, _smooth), groups[-len(MIXTURES) :], strict=True):
+        if len(group):
+            image = x[group]
+            x[group] = _mixture(mix(image), image, _of_level(factor, level[group])[:, None, None, None])
+
+
+def _moved(x: Tensor, which: Tensor, level: Tensor, negative: Tensor) -> Tensor:
+    """Images (m c h w), each moved by one of MOVES (m)."""
+    m, c, h, w = x.shape
+    maps = torch.tensor(_maps(h, w), device=x.device)[which, level - 1, negative.long()]  # m 6
+    a, b, across, d, e, down = (part[:, None, None] for part in maps.unbind(dim=1))
+    row, column = torch.arange(h, device=x.device)[:, None], torch.arange(w, device=x.device)
+    from_column = (across + a * column + b * row) >> _FIXED_POINT  # m h w
+    from_row = (down + d * column + e * row) >> _FIXED_POINT
+    outside = (from_column < 0) | (from_column >= w) | (from_row < 0) | (from_row >= h)
+    source = torch.where(outside, 0, from_row * w + from_column).reshape(m, 1, h * w)
+    seen = x.flatten(2).gather(2, source.expand(m, c, h * w)).reshape(x.shape)
+    return seen.masked_fill_(outside[:, None], 0)
+
+
+@lru_cache(maxsize=64)
+def _maps(h: int, w: int) -> list[list[list[list[int]]]]:
+    """Each move's affine map from new to old pixels, by level and sign, in PIL's fixed point."""
+    return [
+        [[_fixed(_map(move, sign, level, h, w)) for sign in (1, -1)] for level in LEVELS] for move in range(len(MOVES))
+    ]
+
+
+def _map(move: int, sign: int, level: int, h: int, w: int) -> tuple[float, ...]:
+    match MOVES[move]:
+        case "shear_x":
+            return 1, sign * shear(level), 0, 0, 1, 0
+        case "shear_y":
+            return 1, 0, 0, sign * shear(level), 1, 0
+        case "translate_x":
+            return 1, 0, sign * shift(level, w), 0, 1, 0
+        case "translate_y":
+            return 1, 0, 0, 0, 1, sign * shift(level, h)
+        case _:
+            angle = -math.radians(sign * degrees(level) % 360)
+            cos, sin = round(math.cos(angle), 15), round(math.sin(angle), 15)
+            x, y = w / 2, h / 2
+            return cos, sin, -cos * x - sin * y + x, -sin, cos, sin * x - cos * y + y
+
+
+def _fixed(affine: tuple[float, ...]) -> list[int]:
+    """The map from the middle of a new pixel, in fixed point."""
+    a, b, c, d, e, f = affine
+    return [
+        math.floor(number * (1 << _FIXED_POINT) + 0.5)
+        for number in (a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5)
+    ]
+
+
+def _autocontrast(x: Tensor, level: Tensor) -> Tensor:
+    """Each channel spread over all bytes, in double precision as Python's; one that has a single value stays."""
+    low, high = (edge.double()[:, :, None] for edge in torch.aminmax(x.flatten(2), dim=2))
+    # A number by a tensor would be the number times the tensor's reciprocal, which rounds twice.
+    scale = torch.full_like(low, 255) / torch.where(high > low, high - low, 1)
+    byte = torch.arange(256, dtype=torch.float64, device=x.device)
+    spread = (byte * scale + -low * scale).trunc().clamp(0, 255)  # m c 256
+    return torch.where(high > low, spread, byte).to(torch.uint8)
+
+
+def _invert(x: Tensor, level: Tensor) -> Tensor:
+    return _for_all_channels(x, (255 - _bytes(x)).expand(len(x), 256))
+
+
+def _equalize(x: Tensor, level: Tensor) -> Tensor:
+    """Each channel's bytes made about as frequent as one another."""
+    pixels = x.flatten(2).long()
+    counts = torch.zeros(*x.shape[:2], 256, dtype=torch.int64, device=x.device)
+    counts.scatter_add_(2, pixels, torch.ones_like(pixels))
+    last = counts.gather(2, pixels.amax(dim=2, keepdim=True))  # m c 1
+    step = (pixels.shape[2] - last) // 255
+    before = counts.cumsum(dim=2) - counts
+    even = (before + step // 2) // step.clamp(min=1)
+    return torch.where(step > 0, even.clamp(max=255), _bytes(x)).to(torch.uint8)
+
+
+def _solarize(x: Tensor, level: Tensor) -> Tensor:
+    byte = _bytes(x)
+    return _for_all_channels(x, torch.where(byte < _of_level(threshold, level)[:, None], byte, 255 - byte))
+
+
+def _posterize(x: Tensor, level: Tensor) -> Tensor:
+    dropped = 8 - _of_level(kept_bits, level)[:, None]
+    return _for_all_channels(x, (_bytes(x) >> dropped) << dropped)
+
+
+def _contrast(x: Tensor, level: Tensor) -> Tensor:
+    gray = _gray(x)
+    pixels = gray[0].numel()
+    mean = (2 * gray.sum(dim=(1, 2, 3)) + pixels) // (2 * pixels)  # m: to the nearest, halves up
+    return _for_all_channels(x, _mixture(mean[:, None], _bytes(x), _of_level(factor, level)[:, None]))
+
+
+def _brightness(x: Tensor, level: Tensor) -> Tensor:
+    byte = _bytes(x)
+    return _for_all_channels(x, _mixture(0 * byte, byte, _of_level(factor, level)[:, None]))
+
+
+_TABLES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "autocontrast": _autocontrast,
+    "invert": _invert,
+    "equalize": _equalize,
+    "solarize": _solarize,
+    "posterize": _posterize,
+    "contrast": _contrast,
+    "brightness": _brightness,
+}
+
+
+def _gray(x: Tensor) -> Tensor:
+    """(m 1 h w), whole numbers."""
+    if x.shape[1] == 1:
+        return x.int()
+    red, green, blue = x.int().unbind(dim=1)
+    return ((red * _RED + green * _GREEN + blue * _BLUE + _HALF) >> 16)[:, None]
+
+
+def _smooth(x: Tensor) -> Tensor:
+    """Each pixel the mean of itself, five times, and its eight neighbours, to the nearest; the rim stays."""
+    whole = x.int()
+    out = whole.clone()
+    rows = whole[..., :-2, :] + whole[..., 1:-1, :] + whole[..., 2:, :]
+    around = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]
+    inner = out[..., 1:-1, 1:-1]
+    inner.copy_((2 * (around + 4 * inner) + 13) // 26)
+    return out
+
+
+def _mixture(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
+    """Whole numbers from the first to the second by this share, the rest cut off; bytes."""
+    return (first + share * (second.int() - first)).to(torch.uint8)
+
+
+def _for_all_channels(x: Tensor, table: Tensor) -> Tensor:
+    """A table per image (m 256) as one per channel; (m c 256)."""
+    return table.to(torch.uint8)[:, None].expand(len(x), x.shape[1], 256)
+
+
+def _bytes(x: Tensor) -> Tensor:
+    return torch.arange(256, dtype=torch.int32, device=x.device)
+
+
+def _of_level(strength: Callable[[int], float], level: Tensor) -> Tensor:
+    """The strength of each image's level (m), in single precision where it is not whole."""
+    return torch.tensor([strength(each) for each in LEVELS], device=level.device)[level - 1]
