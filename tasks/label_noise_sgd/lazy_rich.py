@@ -1,0 +1,307 @@
+"""Lazy to rich: label noise makes a wide network leave its linearization, and shrinks its first layer.
+
+Zhang, Zhou, Wang, Han, Huang, Suzuki, Yan, Figure 2. A WideResNet in NTK parametrization is trained on few images by
+gradient descent, with and without label noise, beside its linearization around the start: trajectories of one run,
+from the same weights, on the same images. Without noise the network behaves as its linearization does, the lazy regime;
+with noise it takes a way of its own, and ‖W₁‖_F diminishes.
+
+Readings: the text gives neither sizes nor rates nor σ, and defines the noise for one output alone. Here two classes
+have one output with targets -1 and 1; more have an output each, with targets 0 and 1. The loss is ½‖f − y‖² (Equation
+2), its mean over the images of a step. At every step every target of every image is off by ±σ, with a fresh sign of its
+own. As signs differ from image to image, a step on all n images feels a noise of σ²/n, and norms fall n times slower
+than by steps on single images.
+
+A network that jitters with the noise is off the noiseless linearization even where it is lazy. `noisy_linear` tells
+this apart: the linearization that is given the same noise.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tasks.corruption import signed
+from tasks.images import pictures
+from tasks.images.architectures import KINDS
+from tasks.images.derivatives import descend, gradients, linearized, sample_gradients
+from tasks.images.modular import RESNETS
+from tasks.images.network import Network
+from tasks.images.networks import Architecture, architecture_conflicts, build
+from tasks.images.pictures import Pictures
+from tasks.lanes import Lanes
+from tasks.parameters import knob, shape
+from tasks.task import Metric, State, Task
+
+TRAJECTORIES = {
+    "plain": "the network, trained without label noise",
+    "noisy": "the network, trained with label noise",
+    "linear": "its linearization, trained without label noise",
+    "noisy_linear": "its linearization, trained with the same label noise",
+}
+_PART = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params(Pictures, Architecture):
+    steps: int = shape(1000, at_least=1, help="training steps")
+    spacing: str = shape("linear", choices=("linear", "log"), help="how the measured steps are spaced")
+    samples: int = shape(64, at_least=0, help="training images, as many of each class; 0: all there are")
+    pixels: str = shape(
+        "standardized", choices=("unit", "standardized"), help="pixels go from 0 to 1, or have mean 0 and deviation 1"
+    )
+    batch: int = shape(0, at_least=0, help="images per step; 0: all at every step, gradient descent")
+    network: str = shape("wide_resnet", choices=(*KINDS, *RESNETS), help="kind of network; none with batch norm")
+    parametrization: str = shape(
+        "ntk", choices=("standard", "ntk"), help="ntk: weights start with variance 1 and are scaled where used"
+    )
+    trained: str = shape("plain, noisy, linear", help=f"what is trained, of {', '.join(TRAJECTORIES)}")
+    probes: int = shape(16, at_least=1, help="training images on which the tangent kernel is watched")
+    sigma: float = knob(1.0, at_least=0, help="label noise: every target of a step is off by ±sigma")
+
+
+_OF_EACH = {
+    "train_loss": "½‖f − y‖², mean over the training images, without noise",
+    "test_loss": "½‖f − y‖², mean over the test images",
+    "test_error": "share of test images that are taken for another class",
+    "first_norm": "‖W₁‖_F, norm of the first layer's weights",
+    "first_norm_ratio": "‖W₁‖_F over that at the start",
+    "distance": "distance of all weights from their start, over the norm of the start",
+}
+_OF_NETWORKS = {
+    "kernel_change": "‖K − K₀‖_F/‖K₀‖_F of the tangent kernel on the probes, K_ij = Σ_k ∇f_k(x_i)·∇f_k(x_j)",
+}
+_OF_PAIRS = {
+    "train_gap": "‖f − g‖/‖g‖ on the training images, g the linearization without label noise",
+    "test_gap": "‖f − g‖/‖g‖ on the test images, g the linearization without label noise",
+}
+METRICS = {
+    "farthest": Metric("largest `distance` of all that are trained"),
+    **{
+        f"{name}_{metric}": Metric(f"{what}: {words}", may_be_absent=True)
+        for name, what in TRAJECTORIES.items()
+        for metric, words in {
+            **_OF_EACH,
+            **({} if name.endswith("linear") else _OF_NETWORKS),
+            **({} if name == "linear" else _OF_PAIRS),
+        }.items()
+    },
+    "control_train_gap": Metric(
+        "‖f − g‖/‖g‖ on the training images, f the noisy network, g its linearization with the same noise",
+        may_be_absent=True,
+    ),
+    "control_test_gap": Metric("the same on the test images", may_be_absent=True),
+}
+_VELOCITY = "velocity."
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a run starts with."""
+
+    weights: tuple[Tensor, ...]  # in the network's order
+    kernel: Tensor  # l q q
+
+
+@dataclass(frozen=True)
+class Said:
+    """Outputs on all training and on all test images; (l n k)."""
+
+    train: Tensor
+    test: Tensor
+
+
+def init(lanes: Lanes[Params]) -> State:
+    _start(lanes)
+    state = pictures.started(lanes, _network(lanes))
+    shared = {"order": state.pop("order")} if lanes.shape.batch else {}
+    return shared | {f"{name}.{own}": tensor for name in _names(lanes.shape.trained) for own, tensor in state.items()}
+
+
+def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
+    network, train_x, targets = _network(lanes), pictures.loaded(lanes).train_x, _targets(lanes, "train")
+    per_epoch = pictures.epoch_steps(lanes)
+    decay = lanes["weight_decay"] if any(params.weight_decay for params in lanes.params) else None
+    names = _names(lanes.shape.trained)
+    s = {name: tensor.clone() for name, tensor in s.items()}
+    own = {name: _own(s, name) for name in names}
+    whole = None if lanes.shape.batch else pictures.scaled(lanes, train_x)
+    for step in range(start, stop):
+        index = pictures.chosen(lanes, s, step)
+        x = pictures.scaled(lanes, pictures.taken(train_x, index)) if whole is None else whole
+        y = pictures.taken(targets, index)  # l b k
+        noisy_y = y + _noise(lanes, index, step, y.shape[2]) if any(map(_is_noisy, names)) else y
+        rate = pictures.rate_at(lanes, step / per_epoch)
+        for name, state in own.items():
+            grads = _gradients(lanes, network, name, state, x, noisy_y if _is_noisy(name) else y)
+            velocity = {of.removeprefix(_VELOCITY): v for of, v in state.items() if of.startswith(_VELOCITY)}
+            descend(network.trained(state), grads, rate, decay, lanes["momentum"], velocity or None)
+    return s
+
+
+@torch.no_grad()
+def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
+    network, start, names = _network(lanes), _start(lanes), _names(lanes.shape.trained)
+    own = {name: network.trained(_own(s, name)) for name in names}
+    said = {name: _said(lanes, network, name, weights) for name, weights in own.items()}
+    first = dict(zip(network.weights, start.weights, strict=True))
+    found: dict[str, Tensor] = {}
+    for name, weights in own.items():
+        found[f"{name}_train_loss"] = _loss(said[name].train, _targets(lanes, "train"))
+        found[f"{name}_test_loss"] = _loss(said[name].test, _targets(lanes, "test"))
+        found[f"{name}_test_error"] = _error(said[name].test, pictures.loaded(lanes).test_y)
+        found[f"{name}_first_norm"] = network.first_norm(weights)
+        found[f"{name}_first_norm_ratio"] = network.first_norm(weights) / network.first_norm(first)
+        moved = {key: w - first[key] for key, w in weights.items()}
+        found[f"{name}_distance"] = _length(moved) / _length(first)
+        if not _is_linear(name):
+            change = _kernel(lanes, network, weights) - start.kernel
+            found[f"{name}_kernel_change"] = _norm(change) / _norm(start.kernel)
+        if name != "linear" and "linear" in said:
+            found[f"{name}_train_gap"] = _gap(said[name].train, said["linear"].train)
+            found[f"{name}_test_gap"] = _gap(said[name].test, said["linear"].test)
+    if "noisy" in said and "noisy_linear" in said:
+        found["control_train_gap"] = _gap(said["noisy"].train, said["noisy_linear"].train)
+        found["control_test_gap"] = _gap(said["noisy"].test, said["noisy_linear"].test)
+    found["farthest"] = torch.stack([found[f"{name}_distance"] for name in names]).amax(dim=0)
+    absent = torch.full_like(found["farthest"], torch.nan)
+    return {name: found.get(name, absent) for name in METRICS}
+
+
+def conflicts(params: Params) -> Iterator[str]:
+    yield from pictures.conflicts(params)
+    yield from architecture_conflicts(params)
+    if params.network in RESNETS or build(params, (1, 32, 32), outputs=1).buffers:
+        yield f"network: {params.network} has batch norm, with which outputs depend on the batch; take one without it"
+    words = [word.strip() for word in params.trained.split(",")]
+    if len(set(words)) < len(words) or not set(words) <= TRAJECTORIES.keys():
+        yield f"trained: {params.trained!r} is not a list of {', '.join(TRAJECTORIES)}, each at most once"
+
+
+def _names(trained: str) -> list[str]:
+    words = {word.strip() for word in trained.split(",")}
+    return [name for name in TRAJECTORIES if name in words]
+
+
+def _is_noisy(name: str) -> bool:
+    return name.startswith("noisy")
+
+
+def _is_linear(name: str) -> bool:
+    return name.endswith("linear")
+
+
+def _own(s: State, name: str) -> dict[str, Tensor]:
+    """A trajectory's part of the state."""
+    return {key.removeprefix(f"{name}."): tensor for key, tensor in s.items() if key.startswith(f"{name}.")}
+
+
+def _network(lanes: Lanes[Params]) -> Network:
+    data = pictures.loaded(lanes)
+    return build(lanes.shape, data.size, _outputs(len(data.classes)))
+
+
+def _outputs(classes: int) -> int:
+    return 1 if classes == 2 else classes
+
+
+def _targets(lanes: Lanes[Params], which: str) -> Tensor:
+    """Of all training or test images; (n k)."""
+    data = pictures.loaded(lanes)
+    y, classes = getattr(data, f"{which}_y"), len(data.classes)
+    targets = 2 * y[:, None] - 1 if classes == 2 else functional.one_hot(y, classes)
+    return targets.to(lanes.dtype)
+
+
+def _noise(lanes: Lanes[Params], index: Tensor, step: int, outputs: int) -> Tensor:
+    """±σ for these images, at this step; (l b k)."""
+    count = len(pictures.loaded(lanes).train_y)
+    drawn = signed(lanes, "noise", lanes["sigma"], count, outputs, steps=range(step, step + 1))[:, 0]  # l n k
+    return drawn.gather(1, index.long()[:, :, None].expand(-1, -1, outputs)) if lanes.shape.batch else drawn
+
+
+def _gradients(
+    lanes: Lanes[Params], network: Network, name: str, state: Mapping[str, Tensor], x: Tensor, y: Tensor
+) -> dict[str, Tensor]:
+    if not _is_linear(name):
+        return gradients(network, state, x, lambda outputs: _loss(outputs, y))[0]
+    first = dict(zip(network.weights, _start(lanes).weights, strict=True))
+    weights = {key: w.detach().requires_grad_() for key, w in network.trained(state).items()}
+    with torch.enable_grad():
+        loss = _loss(linearized(network, first, weights, x), y).sum()
+        return dict(zip(weights, torch.autograd.grad(loss, list(weights.values())), strict=True))
+
+
+def _said(lanes: Lanes[Params], network: Network, name: str, weights: Mapping[str, Tensor]) -> Said:
+    data = pictures.loaded(lanes)
+    first = dict(zip(network.weights, _start(lanes).weights, strict=True))
+
+    def outputs(x: Tensor) -> Tensor:
+        return linearized(network, first, weights, x) if _is_linear(name) else network.forward(weights, x).outputs
+
+    return Said(*(_in_parts(lanes, x, outputs) for x in (data.train_x, data.test_x)))
+
+
+def _in_parts(lanes: Lanes[Params], x: Tensor, outputs: Callable[[Tensor], Tensor]) -> Tensor:
+    cuts = pictures.parts(len(x), _PART)
+    return torch.cat([outputs(pictures.scaled(lanes, x[cut])) for cut in cuts], dim=1)
+
+
+def _start(lanes: Lanes[Params]) -> Start:
+    made: Start = lanes.once("start", lambda: _made(lanes))
+    return made
+
+
+def _made(lanes: Lanes[Params]) -> Start:
+    network = _network(lanes)
+    weights = network.init(lanes)
+    return Start(tuple(weights.values()), _kernel(lanes, network, weights))
+
+
+def _kernel(lanes: Lanes[Params], network: Network, weights: Mapping[str, Tensor]) -> Tensor:
+    """The tangent kernel on the probes, summed over outputs; (l q q)."""
+    data = pictures.loaded(lanes)
+    x = pictures.scaled(lanes, data.train_x[: lanes.shape.probes])
+    kernel = torch.zeros(len(lanes), len(x), len(x), dtype=lanes.dtype, device=lanes.device)
+    for k in range(_outputs(len(data.classes))):
+        for grads in sample_gradients(network, weights, x, partial(torch.select, dim=0, index=k)).values():
+            rows = grads.flatten(2)  # l q d
+            kernel.baddbmm_(rows, rows.mT)
+    return kernel
+
+
+def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - targets).square().sum(dim=2).mean(dim=1) / 2
+
+
+def _error(outputs: Tensor, y: Tensor) -> Tensor:
+    guess = outputs[:, :, 0] > 0 if outputs.shape[2] == 1 else outputs.argmax(dim=2)
+    return (guess != y).to(outputs.dtype).mean(dim=1)
+
+
+def _gap(outputs: Tensor, reference: Tensor) -> Tensor:
+    return _norm(outputs - reference) / _norm(reference)
+
+
+def _norm(tensor: Tensor) -> Tensor:
+    return tensor.flatten(1).square().sum(dim=1).sqrt()
+
+
+def _length(weights: Mapping[str, Tensor]) -> Tensor:
+    return _norm(torch.cat([w.flatten(1) for w in weights.values()], dim=1))
+
+
+task = Task(
+    name="label_noise_sgd.lazy_rich",
+    version=1,
+    params=Params,
+    metrics=METRICS,
+    init=init,
+    advance=advance,
+    measure=measure,
+    conflicts=conflicts,
+    data=pictures.data_of,
+    small={"classes": "0, 1", "samples": 8, "test_samples": 6, "network": "fc", "depth": 1, "width": 6, "probes": 4},
+)
