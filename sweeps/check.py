@@ -10,7 +10,7 @@ from sweeps.document import LARGEST_BYTES, Document, Path, kind_of, read_documen
 from sweeps.errors import Problem, SpecError, nearest
 from sweeps.expression import Expression, ExpressionError, parse_expression
 from sweeps.section import S, read_section, whole
-from sweeps.spec import LONGEST_NAME, MOST_OBJECTIVES, NAME, Axis, Objective, Section, Seeds, Spec
+from sweeps.spec import KEPT, LONGEST_NAME, MOST_OBJECTIVES, NAME, Axis, Objective, Section, Seeds, Spec
 from sweeps.store import TAKEN
 from tasks.parameters import Parameter, Value
 from tasks.registry import find_task, task_names
@@ -96,7 +96,7 @@ class _Check:
             if key in self.values:
                 read[key] = self._section(key)
         read |= {"exclude": self._exclude(), "zip": self._zip(), "try_first": self._try_first()}
-        read["start_from"] = self._start_from()
+        read |= {"start_from": self._start_from(), "keep": self._keep()}
         if self.problems or self.task is None:
             return None
         spec = Spec.model_construct(**read)
@@ -135,6 +135,12 @@ class _Check:
         else:
             self.task = find_task(name)
         return str(name)
+
+    def _keep(self) -> Any:
+        value, choices = self.values.get("keep", KEPT[0]), ", ".join(KEPT)
+        if value not in KEPT:
+            self._say(("keep",), f"{value!r} is not one of {choices}{nearest(str(value), KEPT)}")
+        return value
 
     def _parameters(self) -> dict[str, Any]:
         given = self.values.get("parameters")

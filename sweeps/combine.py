@@ -51,6 +51,8 @@ def _alone(spec: Spec, task: Task[Any]) -> Iterator[Mistake]:
     yield from _sweeps_named(spec)
     yield from refusals(spec)
     yield from stopping.problems(spec, task)
+    if spec.keep == "weights" and not task.has_weights:
+        yield ("keep",), f"{task.name} gives no weights; remove keep"
 
 
 def _grid_axis(spec: Spec, task: Task[Any], name: str, axis: Axis) -> Iterator[Mistake]:

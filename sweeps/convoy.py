@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sweeps.order import PackOrder
 from tasks.lanes import Lanes
@@ -45,6 +46,14 @@ class Member:
         frames = self.pack.advance(seconds, judge and places_to_stop, until, fewest)
         return [self._renamed(frame) for frame in frames]
 
+    def weights(self) -> dict[int, dict[str, Tensor]]:
+        """Of a pack that has ended, what the lanes of the convoy's order that came to its end have trained."""
+        named = self.pack.task.weights(self.pack.lanes, self.pack.state)
+        return {
+            int(lane): {name: tensor[row].detach().cpu().clone() for name, tensor in named.items()}
+            for row, lane in enumerate(self.lanes[self.pack.places])
+        }
+
     def _renamed(self, frame: Frame) -> Frame:
         return replace(frame, lanes=self.lanes[frame.lanes])
 
@@ -57,6 +66,8 @@ class Convoy:
         self.members: list[Member] = []
         self.run_steps = 0
         """Steps trained by this convoy, summed over lanes."""
+        self.weights: dict[int, dict[str, Tensor]] = {}
+        """Of lanes that were trained to the end, where the order keeps weights."""
         self._places = {run: lane for lane, run in enumerate(order.run_ids)}
 
     def begin(self, lanes: Sequence[int]) -> None:
@@ -119,6 +130,9 @@ class Convoy:
 
     def _close_ranks(self) -> None:
         """Leave out packs that have ended, put the hindmost first, and merge those that have come equally far."""
+        for member in self.members:
+            if self.order.keep_weights and not member.live:
+                self.weights |= member.weights()
         ranks: list[Member] = []
         for member in sorted((m for m in self.members if m.live), key=lambda member: member.pack.reached):
             if ranks and ranks[-1].pack.reached == member.pack.reached:

@@ -24,6 +24,8 @@ class PackOrder:
     """Packs from whose checkpoints to go on; lanes of theirs that this order does not want are dropped."""
     refill: bool = False
     """Whether other runs of this shape wait, so that a pack that has lost half of its lanes is filled up with them."""
+    keep_weights: bool = False
+    """Whether the weights of runs that are trained to the end are kept."""
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -62,6 +64,7 @@ class PackOrder:
         return PackOrder(
             self.sweep, self.task, agree, columns, [*self.cells, *other.cells], [*self.seeds, *other.seeds],
             max(self.attempt, other.attempt), tuple(dict.fromkeys((*self.resume, *other.resume))), self.refill,
+            self.keep_weights,
         )  # fmt: skip
 
     def _column(self, name: str) -> Sequence[Value]:

@@ -261,6 +261,7 @@ def _order(plan: Plan, runs: list[Row], resume: tuple[str, ...] = ()) -> PackOrd
         seeds,
         attempt=1 + max(attempts),
         resume=resume,
+        keep_weights=plan.spec.keep == "weights",
     )
 
 

@@ -5,7 +5,7 @@ This module knows the form of a spec alone, nothing of tasks, so that a store ca
 """
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -142,6 +142,10 @@ class Track(Section):
     points: int = Field(50, ge=2, description="points of a curve at most")
 
 
+Kept = Literal["results", "weights"]
+KEPT: tuple[Kept, ...] = get_args(Kept)
+
+
 class Spec(Section):
     """One sweep."""
 
@@ -160,6 +164,9 @@ class Spec(Section):
     early_terminate: EarlyTerminate | None = Field(None, description="when a run is given up before its last step")
     budget: Budget = Field(Budget(), description="where the sweep ends; it can be continued with a larger one")
     resources: Resources = Field(Resources(), description="what one pack takes")
+    keep: Kept = Field(
+        "results", description="weights: also what each run has trained, for use elsewhere; see `mislabel weights`"
+    )
     track: Track = Field(Track(), description="what the MLflow view shows")
 
     def axes(self) -> dict[str, Axis]:

@@ -6,6 +6,7 @@
     <store>/<sweep>/launches/<time>.json     provenance of every time it was run
     <store>/<sweep>/runs|curves|arrays/<part>.parquet
     <store>/<sweep>/checkpoints/<pack>.pt    and <pack>.json, which runs it holds
+    <store>/<sweep>/weights/<run>.pt         what a run has trained, where the spec keeps it
     <store>/<sweep>/set-aside/…              files that could not be read
 
 Workers write parts. A part's name is fixed by the runs in it, so writing it again changes nothing, and its `runs` file
@@ -25,6 +26,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from sweeps.errors import MislabelError, StoreError, nearest
+from sweeps.files import Files
 from sweeps.filesystem import PATIENCE_SECONDS, FileSystem, as_store_errors, opened, within
 from sweeps.identity import pack_id
 
@@ -101,16 +103,14 @@ class Store:
         return self.sweep(name)
 
 
-class SweepFiles:
+class SweepFiles(Files):
     """Everything that one sweep has in the store."""
 
     def __init__(self, filesystem: FileSystem, root: str, name: str, store: str) -> None:
-        self._fs = filesystem
-        self._root = root
+        super().__init__(filesystem, root, within(store, name))
         self.name = name
         self.store = store
         """The address of the store that it is in."""
-        self.address = within(store, name)
 
     def with_patience(self, seconds: float) -> "SweepFiles":
         """The same files, for who can wait that long for a store out of reach."""
@@ -119,36 +119,6 @@ class SweepFiles:
     def sibling(self, name: str) -> "SweepFiles":
         """The files of another sweep of the same store."""
         return SweepFiles(self._fs, f"{self._root.rpartition('/')[0]}/{name}", name, self.store)
-
-    # Small files
-
-    def read_text(self, file: str) -> str | None:
-        """The file's text, or None where there is no such file."""
-        data = self._fs.get(f"{self._root}/{file}")
-        return None if data is None else data.decode()
-
-    def write_text(self, file: str, text: str) -> None:
-        with as_store_errors(self.address):
-            self._fs.put(f"{self._root}/{file}", text.encode())
-
-    def remove(self, file: str) -> None:
-        self._fs.remove(f"{self._root}/{file}")
-
-    def read_json(self, file: str) -> Any:
-        """The file's value, or None where there is no such file or it is damaged."""
-        try:
-            text = self.read_text(file)
-            return None if text is None else json.loads(text)
-        except ValueError:
-            return None
-
-    def write_json(self, file: str, value: Any) -> None:
-        self.write_text(file, json.dumps(value, indent=1))
-
-    def names(self, folder: str) -> list[str]:
-        """Names of the files in one of the sweep's folders, in order."""
-        found = self._fs.listed(f"{self._root}/{folder}")
-        return sorted(i.base_name for i in found if i.type == fs.FileType.File and not i.base_name.startswith("."))
 
     def revise_spec(self, text: str) -> None:
         """Make this the sweep's spec, and keep it as a revision where it differs from the last."""
@@ -363,12 +333,11 @@ class SweepFiles:
     # Checkpoints
 
     def save_checkpoint(self, pack: str, data: bytes, run_ids: Sequence[str]) -> None:
-        with as_store_errors(self.address):
-            self._fs.put(f"{self._root}/checkpoints/{pack}.pt", data)
-            self._fs.put(f"{self._root}/checkpoints/{pack}.json", json.dumps({"runs": list(run_ids)}).encode())
+        self.write(f"checkpoints/{pack}.pt", data)
+        self.write_json(f"checkpoints/{pack}.json", {"runs": list(run_ids)})
 
     def load_checkpoint(self, pack: str) -> bytes | None:
-        return self._fs.get(f"{self._root}/checkpoints/{pack}.pt")
+        return self.read_bytes(f"checkpoints/{pack}.pt")
 
     def checkpoints(self) -> Iterator[tuple[str, list[str]]]:
         """Each checkpoint's pack and the runs in it."""
@@ -384,6 +353,17 @@ class SweepFiles:
     def drop_checkpoint(self, pack: str) -> None:
         self.remove(f"checkpoints/{pack}.json")
         self.remove(f"checkpoints/{pack}.pt")
+
+    # Weights
+
+    def save_weights(self, run: str, data: bytes) -> None:
+        self.write(f"weights/{run}.pt", data)
+
+    def load_weights(self, run: str) -> bytes | None:
+        return self.read_bytes(f"weights/{run}.pt")
+
+    def runs_with_weights(self) -> list[str]:
+        return [name.removesuffix(".pt") for name in self.names("weights")]
 
     def _part(self, table: str, part: str) -> str:
         return f"{self._root}/{table}/{part}.parquet"

@@ -112,10 +112,8 @@ class Worker:
             "seconds": self.record.seconds.tolist(),
             "ended": [asdict(outcome) for outcome in self._ended],
         }
-        buffer = io.BytesIO()
-        torch.save(saved, buffer)
         live = sorted(self.convoy.live)
-        self.files.save_checkpoint(self.order.id, buffer.getvalue(), [self.order.run_ids[lane] for lane in live])
+        self.files.save_checkpoint(self.order.id, _bytes(saved), [self.order.run_ids[lane] for lane in live])
         self._drop_taken_up()
         self._saved_at = time.monotonic()
 
@@ -125,6 +123,10 @@ class Worker:
             return
         tables = self.record.tables(ended, self.task.parameters, about(self.device, self.task.version))
         outcomes = self.record.outcomes(ended, self.objectives)
+        # Before the rows: a run that exists has its weights.
+        for lane in ended:
+            if lane in self.convoy.weights:
+                self.files.save_weights(self.order.run_ids[lane], _bytes(self.convoy.weights.pop(lane)))
         self.files.write_results(pack_id(self.order.run_ids[lane] for lane in ended), tables)
         self.record.forget(ended)
         self._ended += outcomes
@@ -179,6 +181,12 @@ def about(device: torch.device, version: int) -> dict[str, Any]:
 
 def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def _bytes(value: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
 
 
 def _plain(frame: Frame) -> dict[str, Any]:

@@ -38,6 +38,10 @@ def _no_data(params: Any) -> Mapping[str, str]:
     return {}
 
 
+def _no_weights(lanes: Lanes[Any], state: State) -> State:
+    return {}
+
+
 @dataclass(frozen=True)
 class Task(Generic[P]):
     name: str
@@ -52,6 +56,8 @@ class Task(Generic[P]):
     """Sentences on what is wrong between parameters that are each within their own bounds."""
     data: Callable[[P], Mapping[str, str]] = field(default=_no_data)
     """Data sets that a run reads, by name, each with its checksum; raises where one is absent (`tasks.data.images`)."""
+    weights: Callable[[Lanes[P], State], State] = field(default=_no_weights)
+    """What a run has trained, for use elsewhere: by the names under which it is loaded there, lane first."""
     block: int = 1
     """`advance` is called from and to frames and multiples of this, never in between."""
     largest_pack: int | None = None
@@ -64,6 +70,11 @@ class Task(Generic[P]):
 
     def names(self, kind: Literal["shape", "knob"]) -> list[str]:
         return [name for name, parameter in self.parameters.items() if parameter.kind == kind]
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether a run's weights can be kept."""
+        return self.weights is not _no_weights
 
     @property
     def scalars(self) -> list[str]:

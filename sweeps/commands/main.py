@@ -17,6 +17,7 @@ COMMANDS = {
     "list": "List the sweeps of a store.",
     "status": "Say how far a sweep is.",
     "results": "Print a table of cells: mean and 95 % interval over seeds.",
+    "weights": "List or copy out the weights that a sweep has kept.",
     "submit": "Send a sweep to a cluster.",
     "logs": "Show what a sweep on a cluster says.",
     "stop": "Let a running sweep checkpoint and finish.",

@@ -93,7 +93,7 @@ def conflicts(params: Params) -> Iterator[str]:
 
 task = Task(
     name="bowl", version=1, params=Params, metrics=METRICS, init=init, advance=advance, measure=measure,
-    conflicts=conflicts,
+    conflicts=conflicts, weights=lambda lanes, s: {"rolled": s["w"]},
 )  # fmt: skip
 tight = dataclasses.replace(task, name="bowl.tight", advance=advance_where_it_fits)
 single = dataclasses.replace(task, name="bowl.single", largest_pack=1)

@@ -239,7 +239,7 @@ colour: red
         "line 12, budget.wall: 'soon' is not a time; write 90s, 15m, 6h or 2d",
         "line 12, budget.cell: not a key of budget; did you mean cells?",
         "line 13, colour: not a key of a spec; it has name, task, method, metric, parameters, exclude, zip, "
-        "try_first, start_from, seeds, early_terminate, budget, resources, track",
+        "try_first, start_from, seeds, early_terminate, budget, resources, keep, track",
     ]
 
 
@@ -354,3 +354,13 @@ def test_other_mistakes_are_told_in_the_small_version_too(tmp_path: Path, text: 
     with pytest.raises(SpecError) as caught:
         read_quickly(tmp_path, text)
     assert mistake in str(caught.value)
+
+
+def test_what_is_kept_is_one_of_two_and_asked_of_tasks_that_have_it() -> None:
+    assert checked(HEAD + "keep: weights\n").keep == "weights"
+    assert mistakes(HEAD + "keep: weight\n") == [
+        "line 3, keep: 'weight' is not one of results, weights; did you mean weights?"
+    ]
+    assert mistakes("name: a\ntask: xor_clusters\nkeep: weights\n") == [
+        "line 3, keep: xor_clusters gives no weights; remove keep"
+    ]

@@ -1,0 +1,38 @@
+from pathlib import Path
+
+import pytest
+
+from sweeps.files import Files
+from sweeps.filesystem import opened
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    filesystem, root = opened(str(tmp_path))
+    return Files(filesystem, f"{root}/sweep", f"{tmp_path}/sweep")
+
+
+def test_what_is_written_is_read_again(files: Files) -> None:
+    files.write("deep/a.bin", b"\x00\xff")
+    files.write_text("a.txt", "δ = 0.3")
+    files.write_json("a.json", {"runs": [1]})
+    assert files.read_bytes("deep/a.bin") == b"\x00\xff"
+    assert files.read_text("a.txt") == "δ = 0.3"
+    assert files.read_json("a.json") == {"runs": [1]}
+
+
+def test_a_file_that_is_not_there_or_damaged_reads_as_none(files: Files) -> None:
+    assert [files.read_bytes("a"), files.read_text("a"), files.read_json("a")] == [None, None, None]
+    files.write("a.json", b"{")
+    files.write("b.json", b"\xff")
+    assert [files.read_json("a.json"), files.read_json("b.json")] == [None, None]
+
+
+def test_names_are_those_of_files_in_order(files: Files) -> None:
+    assert files.names("parts") == []
+    for name in ("b", "a", ".hidden", "deeper/c"):
+        files.write(f"parts/{name}", b"")
+    assert files.names("parts") == ["a", "b"]
+    files.remove("parts/a")
+    files.remove("parts/never-was")
+    assert files.names("parts") == ["b"]
