@@ -1,0 +1,220 @@
+"""Clean-priority learning: wrong labels are un-learned first, then learned; the best network is found in between.
+
+Liu, Abedsoltan, Belkin, Figures 4 to 12. A network is trained by SGD on images of which a share δ of each class is
+labelled as another. At first the gradient of the noisy samples of a class is opposite to that of its clean samples and
+shorter, α = |g_noise|/|g_clean| < 1, so that the sum follows the clean ones: error on the noisy segment, counted with
+the labels that are given, goes up. As clean samples are learned, α grows; where it reaches 1, noisy labels begin to be
+learned. Two classes have one logit and the logistic loss, more have a softmax with cross entropy.
+
+Readings. Learning rates and epochs are not given; the specs state theirs. With k classes, gradients of a class's
+segments are those of its own logit (Appendix C.1), where noisy samples are opposite to clean ones whatever the outputs,
+while `alpha` and `angle` are of the whole loss, as it is these gradients that add up to a step (Appendix A.3). On a
+class's own logit α starts near δ/((k-1)(1-δ)), as outputs start near 1/k: the δ/(1-δ) of the binary case, spread over
+k-1 wrong labels. Residuals are |f - y|, the Euclidean norm where there are several outputs. Batch norm is as in
+evaluation.
+
+Segments are measured on `measured_samples` training samples, by one forward and one or two backward passes; 0 takes
+all of them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tasks import corruption
+from tasks.clean_priority import readout, segments
+from tasks.clean_priority.sample_angles import class_angles
+from tasks.clean_priority.segments import CLEAN, NOISY, SUMMED, Segments
+from tasks.corruption import LabelNoise
+from tasks.images import pictures
+from tasks.images.network import Network
+from tasks.images.networks import Architecture, architecture_conflicts, build
+from tasks.images.pictures import Pictures
+from tasks.lanes import Lanes
+from tasks.parameters import shape
+from tasks.task import Metric, State, Task
+from tasks.training import snapshot_steps
+
+# Test images that go through the networks at once.
+_PART = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params(Pictures, LabelNoise, Architecture):
+    steps: int = shape(1000, at_least=1, help="training steps, one batch each")
+    frames: int = shape(51, at_least=2, help="how often metrics are measured, first and last step included")
+    spacing: str = shape("linear", choices=("linear", "log"), help="how the measured steps are spaced")
+    classes: str = shape("7, 9", help='the classes taken, by name or number, as in "7, 9"; empty: all')
+    measured_samples: int = shape(
+        1000, at_least=0, help="training samples on which segments are measured, as many of each; 0: all there are"
+    )
+    histogram_samples: int = shape(
+        50, at_least=1, help="samples of each segment whose own gradients are measured at snapshots"
+    )
+
+
+METRICS = {
+    "epoch": Metric("times that training has gone through the training set"),
+    "clean_error": Metric("share of clean training samples that are not taken for what they are labelled as"),
+    "noisy_error": Metric("the same of noisy training samples, with their wrong labels", may_be_absent=True),
+    "train_error": Metric("the same of all training samples"),
+    "test_error": Metric("share of test images that are not taken for what they are"),
+    "clean_loss": Metric("mean loss of clean training samples"),
+    "noisy_loss": Metric("mean loss of noisy training samples, with their wrong labels", may_be_absent=True),
+    "train_loss": Metric("mean loss of all training samples"),
+    "test_loss": Metric("mean loss of test images"),
+    "clean_residual": Metric("mean |f - y| of clean training samples"),
+    "noisy_residual": Metric("mean |f - y| of noisy training samples, with their wrong labels", may_be_absent=True),
+    "train_residual": Metric("mean |f - y| of all training samples"),
+    "alpha": Metric("α: norm of the noisy segment's gradient over that of the clean segment's", may_be_absent=True),
+    "angle": Metric("angle between these two gradients, in radians", may_be_absent=True),
+    "logit_alpha": Metric("α on a class's own logit, for its segments; mean over classes", may_be_absent=True),
+    "logit_angle": Metric("the angle there, in radians; mean over classes", may_be_absent=True),
+    "class_clean_error": Metric("clean_error of each class", per="class"),
+    "class_noisy_error": Metric("noisy_error of each (true) class", per="class"),
+    "class_clean_loss": Metric("clean_loss of each class", per="class"),
+    "class_noisy_loss": Metric("noisy_loss of each (true) class", per="class"),
+    "class_clean_residual": Metric("clean_residual of each class", per="class"),
+    "class_noisy_residual": Metric("noisy_residual of each (true) class", per="class"),
+    "class_alpha": Metric("α of each class, on its own logit", per="class"),
+    "class_angle": Metric("the angle of each class, on its own logit", per="class"),
+    "clean_angles": Metric("θ_g of clean samples, on their class's logit, class by class", per="sample"),
+    "noisy_angles": Metric("θ_g of noisy samples, on their true class's logit, class by class", per="sample"),
+    "other_angles": Metric("θ_g on each class's logit of clean samples of other classes", per="sample"),
+    **corruption.METRICS,
+}
+_ANGLES = ("clean", "noisy", "other")
+
+
+def init(lanes: Lanes[Params]) -> State:
+    _segments(lanes)
+    step = torch.zeros(len(lanes), dtype=torch.int64, device=lanes.device)
+    return {**pictures.started(lanes, _network(lanes)), "step": step}
+
+
+def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
+    given, classes = _segments(lanes).given, len(pictures.loaded(lanes).classes)
+
+    def loss(outputs: Tensor, index: Tensor, step: int) -> Tensor:
+        y = _relabelled(lanes, given.gather(1, index.long()), classes, step)
+        return readout.losses(outputs, corruption.smoothed(y, classes, lanes["smoothing"])).mean(dim=1)
+
+    s = {name: tensor.clone() for name, tensor in s.items()}
+    pictures.train(lanes, _network(lanes), s, start, stop, loss)
+    s["step"] += stop - start
+    return s
+
+
+def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
+    parts, network, data = _segments(lanes), _network(lanes), pictures.loaded(lanes)
+    keeps = int(s["step"][0]) in snapshot_steps(lanes.shape)
+    whole = [segments.nothing(network, s)] * 2
+    sums, ratios, angles, sample_angles = [], [], [], []
+    for class_ in range(len(data.classes)):
+        pair = [segments.look(lanes, network, s, parts, class_, kind) for kind in (CLEAN, NOISY)]
+        clean, noisy = (seen.own for seen in pair)
+        whole = [segments.sum_of(total, seen.whole) for total, seen in zip(whole, pair, strict=True)]
+        sums.append(torch.stack([seen.sums for seen in pair], dim=1))
+        ratios.append(segments.norm(noisy) / segments.norm(clean))
+        angles.append(segments.angle(noisy, clean))
+        if keeps:
+            sample_angles.append(class_angles(lanes, network, s, parts, class_, clean))
+    ratio, angle = torch.stack(ratios, dim=1), torch.stack(angles, dim=1)
+    # Arrays are kept at snapshots alone, so nothing is made of them elsewhere.
+    nothing = ratio.new_empty(len(lanes), 0)
+    return {
+        "epoch": s["step"] / pictures.epoch_steps(lanes),
+        **_means(torch.stack(sums, dim=1), parts.counts),
+        **_tested(lanes, network, s),
+        "alpha": segments.norm(whole[NOISY]) / segments.norm(whole[CLEAN]),
+        "angle": segments.angle(whole[NOISY], whole[CLEAN]),
+        "logit_alpha": ratio.mean(dim=1),
+        "logit_angle": angle.mean(dim=1),
+        "class_alpha": ratio,
+        "class_angle": angle,
+        **{
+            f"{name}_angles": torch.cat([each[name] for each in sample_angles], dim=1) if keeps else nothing
+            for name in _ANGLES
+        },
+        "true_label": data.train_y.expand(len(lanes), -1) if keeps else nothing,
+        "given_label": parts.given if keeps else nothing,
+    }
+
+
+def _means(sums: Tensor, counts: Tensor) -> dict[str, Tensor]:
+    """Of each class and in all, of segments and of the training set, from sums (l k 2 3) and counts (l k 2)."""
+    found = {}
+    for i, name in enumerate(SUMMED):
+        each = sums[..., i]
+        for kind, word in ((CLEAN, "clean"), (NOISY, "noisy")):
+            found[f"{word}_{name}"] = each[:, :, kind].sum(dim=1) / counts[:, :, kind].sum(dim=1)
+            found[f"class_{word}_{name}"] = each[:, :, kind] / counts[:, :, kind]
+        found[f"train_{name}"] = each.sum(dim=(1, 2)) / counts.sum(dim=(1, 2))
+    return found
+
+
+def _tested(lanes: Lanes[Params], network: Network, s: State) -> dict[str, Tensor]:
+    data = pictures.loaded(lanes)
+    error, loss = (torch.zeros(len(lanes), dtype=lanes.dtype, device=lanes.device) for _ in range(2))
+    for part in pictures.parts(len(data.test_y), _PART):
+        outputs = network.forward(s, pictures.scaled(lanes, data.test_x[part])).outputs
+        y = data.test_y[part].expand(len(lanes), -1)
+        error += readout.wrong(outputs, y).sum(dim=1)
+        loss += readout.losses(outputs, readout.whole_labels(y, len(data.classes), lanes.dtype)).sum(dim=1)
+    return {"test_error": error / len(data.test_y), "test_loss": loss / len(data.test_y)}
+
+
+def _relabelled(lanes: Lanes[Params], y: Tensor, classes: int, step: int) -> Tensor:
+    """The labels y (l b) of a step, of which some may be replaced."""
+    if not any(params.relabel_rate for params in lanes.params):
+        return y
+    # An epoch's last batch may be smaller; numbers are drawn for a whole one, so that steps share none.
+    more = max(0, lanes.shape.batch - y.shape[1])
+    padded = torch.nn.functional.pad(y, (0, more))[:, None]
+    drawn = corruption.relabelled(lanes, padded, classes, lanes["relabel_rate"], range(step, step + 1))
+    return drawn[:, 0, : y.shape[1]]
+
+
+def _network(lanes: Lanes[Params]) -> Network:
+    data = pictures.loaded(lanes)
+    return build(lanes.shape, data.size, readout.logits(len(data.classes)))
+
+
+def _segments(lanes: Lanes[Params]) -> Segments:
+    def made() -> Segments:
+        data = pictures.loaded(lanes)
+        x = pictures.scaled(lanes, data.train_x).flatten(1) if lanes.shape.corruption == "instance" else None
+        given = corruption.corrupted(lanes, data.train_y, len(data.classes), x)
+        return segments.parted(lanes, data.train_y, given, len(data.classes))
+
+    found: Segments = lanes.once("segments", made)
+    return found
+
+
+def _conflicts(params: Params) -> Iterator[str]:
+    yield from pictures.conflicts(params)
+    yield from architecture_conflicts(params)
+
+
+task = Task(
+    name="clean_priority.images",
+    version=1,
+    params=Params,
+    metrics=METRICS,
+    init=init,
+    advance=advance,
+    measure=measure,
+    conflicts=_conflicts,
+    data=pictures.data_of,
+    small={
+        "samples": 40,
+        "test_samples": 20,
+        "batch": 8,
+        "depth": 1,
+        "width": 8,
+        "measured_samples": 16,
+        "histogram_samples": 3,
+    },
+)

@@ -1,0 +1,45 @@
+"""What a network's outputs say of labels: by one logit for two classes, by a softmax over all logits for more.
+
+Outputs are (l b 1) or (l b k), labels are distributions over classes (l b k), as those of
+`tasks.corruption.smoothed`.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def logits(classes: int) -> int:
+    """How many outputs a network needs."""
+    return 1 if classes == 2 else classes
+
+
+def logit_of(class_: int, classes: int) -> int:
+    """The output that tells a class from the others."""
+    return 0 if classes == 2 else class_
+
+
+def losses(outputs: Tensor, labels: Tensor) -> Tensor:
+    """The logistic loss, or cross entropy, of each sample; (l b)."""
+    if outputs.shape[2] == 1:
+        return functional.binary_cross_entropy_with_logits(outputs[..., 0], labels[..., 1], reduction="none")
+    return -(labels * outputs.log_softmax(dim=2)).sum(dim=2)
+
+
+def residuals(outputs: Tensor, labels: Tensor) -> Tensor:
+    """f - y for each logit, which is the derivative of the loss by the logits; the size of the outputs."""
+    if outputs.shape[2] == 1:
+        return outputs.sigmoid() - labels[..., 1:]
+    return outputs.softmax(dim=2) - labels
+
+
+def wrong(outputs: Tensor, y: Tensor) -> Tensor:
+    """Whether the class that the outputs say is not y (l b)."""
+    if outputs.shape[2] == 1:
+        return (outputs[..., 0] > 0) != (y == 1)
+    return outputs.argmax(dim=2) != y
+
+
+def whole_labels(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
+    """Class numbers (l b) as distributions that are sure; (l b k)."""
+    return functional.one_hot(y, classes).to(dtype)

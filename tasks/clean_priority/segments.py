@@ -1,0 +1,140 @@
+"""Segments of a training set: for each class, its clean samples and those with a wrong label; and their gradients.
+
+A segment is of a *true* class. Its gradient is the sum of its samples' gradients (f - y)∇h, which are of the given
+labels. With several logits there are two: of the class's own logit alone, where the class is told from all others as in
+the binary case, and of the whole loss.
+
+Where not all samples are looked at, each segment is represented by as many of its samples, chosen by the run's seed,
+and sums are scaled to the whole segment: wrong labels are then seen as well as right ones, whatever their share.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tasks.clean_priority import readout
+from tasks.images import pictures
+from tasks.images.network import Network
+from tasks.lanes import Lanes
+
+CLEAN, NOISY = 0, 1
+SUMMED = ("error", "loss", "residual")
+# Images that go through the networks at once.
+_PART = 512
+
+Vector = Mapping[str, Tensor]
+"""A direction in the space of weights, by name, lane first."""
+
+
+@dataclass(frozen=True)
+class Segments:
+    given: Tensor
+    """The label that each training sample is given; l n."""
+    order: Tensor
+    """Samples by class, the clean ones of each before its noisy ones, each in random order; l n."""
+    counts: Tensor
+    """Clean and noisy samples of each class; l k 2."""
+
+    def rows(self, class_: int, kind: int, most: int = 0) -> tuple[Tensor, Tensor]:
+        """Which samples stand for a segment (0: all of them) and for how many each; l m both.
+
+        Lanes may have segments of different sizes: where one has no further sample, the place counts for none.
+        """
+        counts = self.counts.flatten(1)
+        at = 2 * class_ + kind
+        count, first = counts[:, at], counts[:, :at].sum(dim=1)
+        size = int(count.max())
+        size = min(most, size) if most else size
+        place = torch.arange(size, device=count.device)
+        index = self.order.gather(1, (first[:, None] + place).clamp(max=self.order.shape[1] - 1))
+        share = count / count.clamp(max=max(size, 1))  # 0/0 stays away, as an empty segment has no place inside
+        return index, torch.where(place < count[:, None], share[:, None], 0.0)
+
+
+def parted(lanes: Lanes[Any], y: Tensor, given: Tensor, classes: int) -> Segments:
+    """The segments of samples of true labels y (n) that are given others (l n)."""
+    segment = 2 * y + (given != y).long()  # l n
+    # The whole part sorts samples by segment, the rest shuffles each segment.
+    order = (lanes.uniform("segments", y.shape[0]).double() + segment).argsort(dim=1, stable=True)
+    counts = functional.one_hot(segment, 2 * classes).sum(dim=1).view(len(lanes), classes, 2)
+    return Segments(given, order, counts)
+
+
+@dataclass(frozen=True)
+class Look:
+    """A segment, as the networks see it."""
+
+    sums: Tensor
+    """Of SUMMED, over its samples; l 3."""
+    own: Vector
+    """Gradient of its class's own logit."""
+    whole: Vector
+    """Gradient of the loss; the same thing where there is one logit."""
+
+
+def look(
+    lanes: Lanes[Any], network: Network, state: Mapping[str, Tensor], segments: Segments, class_: int, kind: int
+) -> Look:
+    """A segment of all lanes."""
+    classes = segments.counts.shape[1]
+    index, count = segments.rows(class_, kind, lanes.shape.measured_samples // (2 * classes))
+    count = count.to(lanes.dtype)
+    weights = {name: tensor.detach().requires_grad_() for name, tensor in network.trained(state).items()}
+    sums = torch.zeros(len(lanes), len(SUMMED), dtype=lanes.dtype, device=lanes.device)
+    own = whole = nothing(network, state)
+    for part in pictures.parts(index.shape[1], _PART):
+        x, y = samples(lanes, segments, index[:, part])
+        labels, n = readout.whole_labels(y, classes, lanes.dtype), count[:, part]
+        with torch.enable_grad():
+            outputs = network.forward({**state, **weights}, x).outputs
+        said = outputs.detach()
+        residual = readout.residuals(said, labels)
+        each = readout.wrong(said, y).to(said.dtype), readout.losses(said, labels), residual.norm(dim=2)
+        sums = sums + torch.stack([(n * values).sum(dim=1) for values in each], dim=1)
+        logit = readout.logit_of(class_, classes)
+        more_own, more_whole = _gradients(outputs, weights, residual * n[..., None], logit)
+        own, whole = sum_of(own, more_own), sum_of(whole, more_whole)
+    return Look(sums, own, whole)
+
+
+def _gradients(outputs: Tensor, weights: Vector, strength: Tensor, logit: int) -> tuple[Vector, Vector]:
+    """The derivative of the outputs, each times its strength: of one logit, and of all."""
+    several = outputs.shape[2] > 1
+    one = torch.zeros_like(strength)
+    one[..., logit] = strength[..., logit]
+    own = torch.autograd.grad(outputs, list(weights.values()), one, retain_graph=several)
+    whole = torch.autograd.grad(outputs, list(weights.values()), strength) if several else own
+    return dict(zip(weights, own, strict=True)), dict(zip(weights, whole, strict=True))
+
+
+def samples(lanes: Lanes[Any], segments: Segments, index: Tensor) -> tuple[Tensor, Tensor]:
+    """Images (l b c h w) and given labels (l b) of training samples (l b)."""
+    x = pictures.scaled(lanes, pictures.taken(pictures.loaded(lanes).train_x, index))
+    return x, segments.given.gather(1, index)
+
+
+def nothing(network: Network, state: Mapping[str, Tensor]) -> Vector:
+    return {name: torch.zeros_like(tensor) for name, tensor in network.trained(state).items()}
+
+
+def sum_of(one: Vector, other: Vector) -> Vector:
+    return {name: tensor + other[name] for name, tensor in one.items()}
+
+
+def product(one: Vector, other: Vector) -> Tensor:
+    """Inner product; (l)."""
+    # Angles near 0 and 180 degrees are lost where such sums are rounded to single precision.
+    return torch.stack([(a * other[name]).flatten(1).sum(dim=1, dtype=torch.float64) for name, a in one.items()]).sum(0)
+
+
+def norm(vector: Vector) -> Tensor:
+    return product(vector, vector).sqrt()
+
+
+def angle(one: Vector, other: Vector) -> Tensor:
+    """In radians, nan where one of them is 0; (l)."""
+    return (product(one, other) / (norm(one) * norm(other))).clamp(-1, 1).arccos()
