@@ -1,0 +1,78 @@
+"""Which neurons fire for which class: what a pack's networks make of images, a part at a time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tasks.images import pictures
+from tasks.images.network import Network
+from tasks.lanes import Lanes
+from tasks.task import State
+
+# Images are looked at in parts: what hidden layers say is by far larger than weights.
+_PART = 250
+
+
+@dataclass(frozen=True)
+class Look:
+    error: Tensor  # l
+    loss: Tensor  # l
+    layers: Tensor  # l h: of each hidden layer, the mean share of neurons that fire on an image
+    firing: Tensor  # l m k: of the last one, the share of each class's images on which each neuron fires
+    active: Tensor  # l m: the share of all images
+
+    @property
+    def class_neurons(self) -> Tensor:
+        """Neurons that fire at least twice as often for some class as for any other; (l,)."""
+        return associated(self.firing).sum(dim=1)
+
+    @property
+    def dead_neurons(self) -> Tensor:
+        return (self.active == 0).sum(dim=1)
+
+
+def look(
+    lanes: Lanes[Any],
+    network: Network,
+    s: State,
+    x: Tensor,
+    y: Tensor,
+    classes: int,
+    loss: Callable[[Tensor, Tensor], Tensor],
+) -> Look:
+    """The images x (n c h w), in bytes, of classes y (n); `loss` is per image (l b), from outputs and classes (b)."""
+    parts = []
+    for at in pictures.parts(len(y), _PART):
+        seen = network.forward(s, pictures.scaled(lanes, x[at]), watch=True)
+        fires = (list(seen.hidden.values())[-1].flatten(2) > 0).to(lanes.dtype)  # l b m
+        parts.append(
+            (
+                (seen.outputs.argmax(dim=2) != y[at]).to(lanes.dtype).sum(dim=1),
+                loss(seen.outputs, y[at]).sum(dim=1),
+                torch.stack(list(seen.active_shares().values()), dim=1) * len(y[at]),
+                torch.matmul(fires.mT, functional.one_hot(y[at], classes).to(lanes.dtype)),
+            )
+        )
+    wrong, lost, shares, fired = (torch.stack(sums).sum(dim=0) for sums in zip(*parts, strict=True))
+    # A network that says nothing finite has no class.
+    error = torch.where(lost.isfinite(), wrong / len(y), torch.nan)
+    members = torch.bincount(y, minlength=classes)
+    return Look(error, lost / len(y), shares / len(y), fired / members, fired.sum(dim=2) / len(y))
+
+
+def associated(firing: Tensor) -> Tensor:
+    """True for neurons that fire at least twice as often for some class as for any other; (... m k) to (... m)."""
+    most = firing.topk(2, dim=-1).values
+    return (most[..., 0] > 0) & (most[..., 0] >= 2 * most[..., 1])
+
+
+def balanced(y: Tensor, count: int, classes: int) -> Tensor:
+    """Places of the first images of each class, as many of each, at most `count` in all; all where it is 0."""
+    if not count:
+        return torch.arange(len(y), device=y.device)
+    place = functional.one_hot(y, classes).cumsum(dim=0).gather(1, y[:, None])[:, 0]  # within its class, from 1
+    return (place <= max(1, count // classes)).nonzero()[:, 0]

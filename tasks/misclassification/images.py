@@ -1,0 +1,210 @@
+"""Images: label noise, or label smoothing, makes hidden neurons fire sparsely and for one class.
+
+Cornacchia, Hazła, Nachum, Yehudayoff, Section 6.4 and Appendix F. On MNIST 600 hidden neurons and ten outputs train by
+SGD on one image per step, on the sum of ten logistic losses, with labels replaced at random (Figures 5 and 6); on
+CIFAR-10 a ResNet-20 trains on the softmax cross entropy with smoothed labels.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tasks.corruption import relabelled, smoothed
+from tasks.images import pictures
+from tasks.images.augmentation.shifts import padded_crop_and_flip
+from tasks.images.network import Network
+from tasks.images.networks import Architecture, architecture_conflicts, build
+from tasks.images.pictures import Pictures
+from tasks.lanes import Lanes
+from tasks.misclassification.blocks import blocks, cut, stretches
+from tasks.misclassification.firing import balanced, look
+from tasks.misclassification.many_outputs import BLOCK, LOSSES, Sgd
+from tasks.parameters import knob, shape
+from tasks.task import Metric, State, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params(Architecture, Pictures):
+    steps: int = shape(28_740, at_least=1, help="training steps")
+    spacing: str = shape("linear", choices=("linear", "log"), help="how the measured steps are spaced")
+    depth: int = shape(1, at_least=0, help="hidden layers or blocks, as suits the kind; 0: as usual for the kind")
+    width: int = shape(600, at_least=0, help="neurons or channels, as suits the kind; 0: as usual for the kind")
+    batch: int = shape(1, at_least=0, help="images per step; 0: all at every step")
+    drops: str = shape("every 5", help='epochs after which the rate drops, as in "100, 150" or "every 5"; empty: never')
+    loss: str = shape(
+        "logistic", choices=LOSSES, help="sum of a logistic loss for each output, or cross entropy of their softmax"
+    )
+    trained: str = shape(
+        "both", choices=("both", "first"), help="which layers train; the first alone where there are two"
+    )
+    augmentation: str = shape(
+        "none", choices=("none", "shifts", "shifts_and_flips"), help="images shifted by up to 4 pixels, and mirrored"
+    )
+    seen_samples: int = shape(
+        10_000, at_least=0, help="training images that are measured on, as many of each class; 0: all there are"
+    )
+    learning_rate: float = knob(0.01, above=0, help="learning rate h")
+    noise_rate: float = knob(0.1, between=(0, 1), help="chance p that a step's label is replaced by a random one")
+    smoothing: float = knob(0.0, between=(0, 1), help="label smoothing: the same in expectation")
+
+
+METRICS = {
+    "train_error": Metric("share of the training images seen whose largest output is not their true class's"),
+    "test_error": Metric("the same of test images"),
+    "train_loss": Metric("mean loss on the true labels of the training images seen"),
+    "test_loss": Metric("mean loss on test images"),
+    "active_share": Metric("mean share of the last hidden layer's neurons that fire on a training image"),
+    "active_neurons": Metric("mean number of them (Definition 1)"),
+    "test_active_share": Metric("active_share of test images"),
+    "class_neurons": Metric("its neurons that fire at least twice as often for some class as for any other"),
+    "test_class_neurons": Metric("the same of test images"),
+    "dead_neurons": Metric("its neurons that fire on no training image seen"),
+    "first_norm": Metric("norm of the first layer's weights"),
+    "epoch": Metric("passes through the training images so far"),
+    "layer_active_share": Metric("active_share of each hidden layer, first to last", per="layer"),
+    "neuron_firing": Metric(
+        "share of training images on which each neuron of the last hidden layer fires", per="neuron"
+    ),
+    "class_firing": Metric("the same of each class's images: neuron by neuron, its classes in order", per="class"),
+}
+
+
+def init(lanes: Lanes[Params]) -> State:
+    return {**pictures.started(lanes, _network(lanes)), "epoch": lanes["learning_rate"].double() * 0}
+
+
+def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
+    s = {name: tensor.clone() for name, tensor in s.items()}
+    if _has_two_layers(lanes.shape) and not any(params.weight_decay for params in lanes.params):
+        _train_two_layers(lanes, s, start, stop)
+    else:
+        augmented = None if lanes.shape.augmentation == "none" else partial(_augmented, lanes)
+        pictures.train(lanes, _network(lanes), s, start, stop, partial(_training_loss, lanes), augmented)
+    s["epoch"].fill_(stop / pictures.epoch_steps(lanes))
+    return s
+
+
+def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
+    data, network = pictures.loaded(lanes), _network(lanes)
+    classes = len(data.classes)
+    chosen = balanced(data.train_y, lanes.shape.seen_samples, classes)
+    loss = partial(_loss, lanes)
+    seen = look(lanes, network, s, data.train_x[chosen], data.train_y[chosen], classes, loss)
+    tested = look(lanes, network, s, data.test_x, data.test_y, classes, loss)
+    return {
+        "train_error": seen.error,
+        "test_error": tested.error,
+        "train_loss": seen.loss,
+        "test_loss": tested.loss,
+        "active_share": seen.active.mean(dim=1),
+        "active_neurons": seen.active.sum(dim=1),
+        "test_active_share": tested.active.mean(dim=1),
+        "class_neurons": seen.class_neurons,
+        "test_class_neurons": tested.class_neurons,
+        "dead_neurons": seen.dead_neurons,
+        "first_norm": network.first_norm(s),
+        "epoch": s["epoch"],
+        "layer_active_share": seen.layers,
+        "neuron_firing": seen.active,
+        "class_firing": seen.firing.flatten(1),
+    }
+
+
+def conflicts(params: Params) -> Iterator[str]:
+    yield from pictures.conflicts(params)
+    yield from architecture_conflicts(params)
+    if params.trained == "first" and (not _has_two_layers(params) or params.weight_decay):
+        text = "network: fc, depth: 1, batch: 1, optimizer: sgd, without augmentation and weight decay"
+        yield f"trained: the first layer alone trains in networks of two layers ({text})"
+
+
+def _network(lanes: Lanes[Params]) -> Network:
+    data = pictures.loaded(lanes)
+    return build(lanes.shape, data.size, outputs=len(data.classes))
+
+
+def _has_two_layers(p: Params) -> bool:
+    """Whether a run trains as in the paper's Figure 5, for which there is a faster way."""
+    kind = (p.network, p.depth, p.parametrization, p.batch, p.optimizer, p.augmentation)
+    return kind == ("fc", 1, "standard", 1, "sgd", "none")
+
+
+def _train_two_layers(lanes: Lanes[Params], s: dict[str, Tensor], start: int, stop: int) -> None:
+    data, per_epoch = pictures.loaded(lanes), pictures.epoch_steps(lanes)
+    w = torch.cat([s["layer1.weight"], s["layer1.bias"][:, None]], dim=1)
+    sgd = Sgd(w, s["output.weight"], s["output.bias"], lanes.shape.loss, both=lanes.shape.trained == "both")
+    for epoch in cut(start, stop, per_epoch):
+        pictures.chosen(lanes, s, epoch.start)
+        for stretch in stretches(epoch.start, epoch.stop, numbers=len(lanes), length=BLOCK):
+            place = stretch.start % per_epoch
+            index = s["order"][:, place : place + len(stretch)]  # l t
+            targets = _targets(lanes, data.train_y[index][:, :, None], stretch)[:, :, 0]  # l t k
+            rates = _rates(lanes, stretch, per_epoch)
+            for _, at in blocks(stretch, BLOCK):
+                x = pictures.scaled(lanes, pictures.taken(data.train_x, index[:, at])).flatten(2)
+                sgd.train(functional.pad(x, (0, 1), value=1), targets[:, at], rates[:, at])
+    w, a, c = sgd.layers()
+    for name, layer in (
+        ("layer1.weight", w[:, :-1]),
+        ("layer1.bias", w[:, -1]),
+        ("output.weight", a),
+        ("output.bias", c),
+    ):
+        s[name].copy_(layer)
+
+
+def _rates(lanes: Lanes[Params], stretch: range, per_epoch: int) -> Tensor:
+    """The learning rate of each of the steps; (l t)."""
+    first, last = (pictures.rate_at(lanes, step / per_epoch) for step in (stretch[0], stretch[-1]))
+    if torch.equal(first, last):
+        return first[:, None].expand(-1, len(stretch))
+    return torch.stack([pictures.rate_at(lanes, step / per_epoch) for step in stretch], dim=1)
+
+
+def _training_loss(lanes: Lanes[Params], outputs: Tensor, index: Tensor, step: int) -> Tensor:
+    y = pictures.loaded(lanes).train_y[index]  # l b
+    # An epoch's last batch may be smaller: were fewer numbers drawn for it, they would be those of other steps.
+    whole = functional.pad(y, (0, max(0, lanes.shape.batch - y.shape[1])))
+    targets = _targets(lanes, whole[:, None], range(step, step + 1))[:, 0, : y.shape[1]]
+    return _losses(lanes, outputs, targets).mean(dim=1)
+
+
+def _targets(lanes: Lanes[Params], y: Tensor, steps: range) -> Tensor:
+    """Chances of each class in the labels of these steps' images of true classes y (l t b); (l t b k)."""
+    classes = len(pictures.loaded(lanes).classes)
+    return smoothed(relabelled(lanes, y, classes, lanes["noise_rate"], steps), classes, lanes["smoothing"])
+
+
+def _loss(lanes: Lanes[Params], outputs: Tensor, y: Tensor) -> Tensor:
+    return _losses(lanes, outputs, functional.one_hot(y, outputs.shape[2]).to(outputs.dtype))
+
+
+def _losses(lanes: Lanes[Params], outputs: Tensor, targets: Tensor) -> Tensor:
+    """The loss of each image, from outputs (l b k) and chances of each class; (l b)."""
+    if lanes.shape.loss == "logistic":
+        return (functional.softplus(outputs) - targets * outputs).sum(dim=2)
+    return -(targets * outputs.log_softmax(dim=2)).sum(dim=2)
+
+
+def _augmented(lanes: Lanes[Params], x: Tensor, step: int) -> Tensor:
+    flips = 0.5 if lanes.shape.augmentation == "shifts_and_flips" else 0.0
+    return padded_crop_and_flip(lanes, "augmentation", x, step, flip_chance=flips)
+
+
+task = Task(
+    name="misclassification.images",
+    version=1,
+    params=Params,
+    metrics=METRICS,
+    init=init,
+    advance=advance,
+    measure=measure,
+    conflicts=conflicts,
+    data=pictures.data_of,
+    block=BLOCK,
+    small={"width": 12, "samples": 100, "test_samples": 50},
+)
