@@ -71,7 +71,7 @@ def jittered(x: Tensor, change: Change) -> Tensor:
             mixes = mixes & (which != SATURATION)
         x = _mixed(x, which, torch.where(mixes, amount, 1.0))
         if turned is not None and len(turned[when]):
-            x[turned[when]] = with_turned_hue(x[turned[when]], amount[turned[when]])
+            x[turned[when]] = with_turned_hue(x.index_select(0, turned[when]), amount[turned[when]])
     return x
 
 

@@ -10,6 +10,7 @@ github.com/maple-research-lab/CLSA, its pool of FixMatch), which does nothing in
 fourteen in its paper (Wang and Qi 2021) and here.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -53,35 +54,33 @@ def factor(level: int) -> float:
     return level * 0.9 / 10 + 0.05
 
 
-def apply_each(x: Tensor, level: Tensor, negative: Tensor, groups: Sequence[Tensor]) -> None:
-    """Each operation on the images of its group, in place.
+def apply_each(x: Tensor, level: Tensor, negative: Tensor, counts: Sequence[int]) -> None:
+    """Each operation on its images, in place.
 
-    x (n c h w) are images of bytes, level and negative (n) each image's strength and whether a move goes the other way,
-    and `groups` (one for each of OPERATIONS) the numbers of the images that it is done to.
+    x (n c h w) are images of bytes: first as many for the first of OPERATIONS as `counts` says, then those for the
+    second, and so on, then those that stay as they are. Each has its level (n), and negative (n) is whether a move goes
+    the other way.
     """
-    moved = torch.cat(list(groups[: len(MOVES)]))
-    if len(moved):
-        which = torch.cat([torch.full_like(group, kind) for kind, group in enumerate(groups[: len(MOVES)])])
+    ends = list(itertools.accumulate(counts[: len(OPERATIONS)]))
+    parts = [slice(end - count, end) for end, count in zip(ends, counts, strict=False)]
+    moved = slice(0, ends[len(MOVES) - 1])
+    if moved.stop:
+        which = torch.repeat_interleave(torch.tensor(counts[: len(MOVES)])).to(x.device)
         x[moved] = _moved(x[moved], which, level[moved], negative[moved])
-    looked_up = [
-        (name, group)
-        for name, group in zip(TABLES, groups[len(MOVES) : len(MOVES) + len(TABLES)], strict=True)
-        if len(group)
-    ]
-    if looked_up:
-        table = torch.cat([_TABLES[name](x[group], level[group]) for name, group in looked_up])  # m c 256
-        changed = torch.cat([group for _, group in looked_up])
-        x[changed] = table.gather(2, x[changed].flatten(2).long()).reshape(-1, *x.shape[1:])
-    for mix, group in zip((_gray, _smooth), groups[-len(MIXTURES) :], strict=True):
-        if len(group):
-            image = x[group]
-            x[group] = _mixture(mix(image), image, _of_level(factor, level[group])[:, None, None, None])
+    looked_up = slice(moved.stop, ends[len(MOVES) + len(TABLES) - 1])
+    if looked_up.stop > looked_up.start:
+        each = zip(TABLES, parts[len(MOVES) : -len(MIXTURES)], strict=True)
+        table = torch.cat([_TABLES[name](x[part], level[part]) for name, part in each if part.stop > part.start])
+        x[looked_up] = table.gather(2, x[looked_up].flatten(2).long()).reshape(-1, *x.shape[1:])  # table: m c 256
+    for mix, part in zip((_gray, _smooth), parts[-len(MIXTURES) :], strict=True):
+        if part.stop > part.start:
+            x[part] = _mixture(mix(x[part]), x[part], _of_level(factor, level[part])[:, None, None, None])
 
 
 def _moved(x: Tensor, which: Tensor, level: Tensor, negative: Tensor) -> Tensor:
     """Images (m c h w), each moved by one of MOVES (m)."""
     m, c, h, w = x.shape
-    maps = torch.tensor(_maps(h, w), device=x.device)[which, level - 1, negative.long()]  # m 6
+    maps = _maps(h, w, x.device)[which, level - 1, negative.long()]  # m 6
     a, b, across, d, e, down = (part[:, None, None] for part in maps.unbind(dim=1))
     row, column = torch.arange(h, device=x.device)[:, None], torch.arange(w, device=x.device)
     from_column = (across + a * column + b * row) >> _FIXED_POINT  # m h w
@@ -93,11 +92,12 @@ def _moved(x: Tensor, which: Tensor, level: Tensor, negative: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _maps(h: int, w: int) -> list[list[list[list[int]]]]:
-    """Each move's affine map from new to old pixels, by level and sign, in PIL's fixed point."""
-    return [
+def _maps(h: int, w: int, device: torch.device) -> Tensor:
+    """Each move's affine map from new to old pixels, by level and sign, in PIL's fixed point; (5 9 2 6)."""
+    each = [
         [[_fixed(_map(move, sign, level, h, w)) for sign in (1, -1)] for level in LEVELS] for move in range(len(MOVES))
     ]
+    return torch.tensor(each, device=device)
 
 
 def _map(move: int, sign: int, level: int, h: int, w: int) -> tuple[float, ...]:
@@ -200,7 +200,8 @@ def _smooth(x: Tensor) -> Tensor:
     rows = whole[..., :-2, :] + whole[..., 1:-1, :] + whole[..., 2:, :]
     around = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]
     inner = out[..., 1:-1, 1:-1]
-    inner.copy_((2 * (around + 4 * inner) + 13) // 26)
+    # A thirteenth of a whole number is never half of one, so that single precision rounds it right.
+    inner.copy_((around + 4 * inner).float().div_(13).round_())
     return out
 
 

@@ -37,12 +37,14 @@ def drawn_rounds(lanes: Lanes[Any], name: str, step: int, images: int, times: in
 
 
 def strengthened(x: Tensor, rounds: Rounds) -> Tensor:
-    """Images of bytes x (n c h w) after these rounds; x is written over."""
-    order = rounds.operation.argsort(dim=1, stable=True)
+    """Images of bytes x (n c h w) after these rounds."""
     kinds = torch.arange(_NONE + 1, device=x.device)
     # The one place where the device is waited for: how many images each operation is done to.
     counts = (rounds.operation[:, :, None] == kinds).sum(dim=1).tolist()  # t 15
-    for turn in range(len(order)):
-        groups = torch.split(order[turn], counts[turn])[:_NONE]
-        apply_each(x, rounds.level[turn], rounds.negative[turn], groups)
-    return x
+    orders = rounds.operation.argsort(dim=1, stable=True)  # t n
+    at = torch.arange(len(x), device=x.device)  # where each image is now
+    for turn, order in enumerate(orders):
+        x = x.index_select(0, at.index_select(0, order))
+        at = order.argsort()
+        apply_each(x, rounds.level[turn][order], rounds.negative[turn][order], counts[turn])
+    return x.index_select(0, at)
