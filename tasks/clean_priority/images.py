@@ -7,14 +7,13 @@ the labels that are given, goes up. As clean samples are learned, α grows; wher
 learned. Two classes have one logit and the logistic loss, more have a softmax with cross entropy.
 
 Readings. Learning rates and epochs are not given; the specs state theirs. With k classes, gradients of a class's
-segments are those of its own logit (Appendix C.1), where noisy samples are opposite to clean ones whatever the outputs,
-while `alpha` and `angle` are of the whole loss, as it is these gradients that add up to a step (Appendix A.3). On a
-class's own logit α starts near δ/((k-1)(1-δ)), as outputs start near 1/k: the δ/(1-δ) of the binary case, spread over
-k-1 wrong labels. Residuals are |f - y|, the Euclidean norm where there are several outputs. Batch norm is as in
-evaluation.
+segments are those of its own logit (Appendix C.1), where noisy samples are opposite to clean ones whatever the outputs;
+`alpha` and `angle` are of their sums over classes. There α starts near δ/((k-1)(1-δ)), as outputs start near 1/k: the
+δ/(1-δ) of the binary case, spread over k-1 wrong labels. Residuals are |f - y|, the Euclidean norm where there are
+several outputs. Batch norm is as in evaluation.
 
-Segments are measured on `measured_samples` training samples, by one forward and one or two backward passes; 0 takes
-all of them.
+Segments are measured on `measured_samples` training samples, by one forward and one backward pass; 0 takes all of them.
+A tenth of the training set, once an epoch, adds about a tenth to the epoch, and the test set some more.
 """
 
 from collections.abc import Iterator
@@ -68,18 +67,18 @@ METRICS = {
     "clean_residual": Metric("mean |f - y| of clean training samples"),
     "noisy_residual": Metric("mean |f - y| of noisy training samples, with their wrong labels", may_be_absent=True),
     "train_residual": Metric("mean |f - y| of all training samples"),
-    "alpha": Metric("α: norm of the noisy segment's gradient over that of the clean segment's", may_be_absent=True),
+    "alpha": Metric("α: norm of the noisy segments' gradient over that of the clean segments'", may_be_absent=True),
     "angle": Metric("angle between these two gradients, in radians", may_be_absent=True),
-    "logit_alpha": Metric("α on a class's own logit, for its segments; mean over classes", may_be_absent=True),
-    "logit_angle": Metric("the angle there, in radians; mean over classes", may_be_absent=True),
+    "mean_alpha": Metric("α of each class by itself, mean over classes", may_be_absent=True),
+    "mean_angle": Metric("the angle of each class by itself, in radians, mean over classes", may_be_absent=True),
     "class_clean_error": Metric("clean_error of each class", per="class"),
     "class_noisy_error": Metric("noisy_error of each (true) class", per="class"),
     "class_clean_loss": Metric("clean_loss of each class", per="class"),
     "class_noisy_loss": Metric("noisy_loss of each (true) class", per="class"),
     "class_clean_residual": Metric("clean_residual of each class", per="class"),
     "class_noisy_residual": Metric("noisy_residual of each (true) class", per="class"),
-    "class_alpha": Metric("α of each class, on its own logit", per="class"),
-    "class_angle": Metric("the angle of each class, on its own logit", per="class"),
+    "class_alpha": Metric("α of each class", per="class"),
+    "class_angle": Metric("the angle of each class, in radians", per="class"),
     "clean_angles": Metric("θ_g of clean samples, on their class's logit, class by class", per="sample"),
     "noisy_angles": Metric("θ_g of noisy samples, on their true class's logit, class by class", per="sample"),
     "other_angles": Metric("θ_g on each class's logit of clean samples of other classes", per="sample"),
@@ -110,12 +109,12 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
 def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     parts, network, data = _segments(lanes), _network(lanes), pictures.loaded(lanes)
     keeps = int(s["step"][0]) in snapshot_steps(lanes.shape)
-    whole = [segments.nothing(network, s)] * 2
+    total = [segments.nothing(network, s)] * 2
     sums, ratios, angles, sample_angles = [], [], [], []
     for class_ in range(len(data.classes)):
         pair = [segments.look(lanes, network, s, parts, class_, kind) for kind in (CLEAN, NOISY)]
-        clean, noisy = (seen.own for seen in pair)
-        whole = [segments.sum_of(total, seen.whole) for total, seen in zip(whole, pair, strict=True)]
+        clean, noisy = (seen.gradient for seen in pair)
+        total = [segments.sum_of(before, seen.gradient) for before, seen in zip(total, pair, strict=True)]
         sums.append(torch.stack([seen.sums for seen in pair], dim=1))
         ratios.append(segments.norm(noisy) / segments.norm(clean))
         angles.append(segments.angle(noisy, clean))
@@ -128,10 +127,10 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "epoch": s["step"] / pictures.epoch_steps(lanes),
         **_means(torch.stack(sums, dim=1), parts.counts),
         **_tested(lanes, network, s),
-        "alpha": segments.norm(whole[NOISY]) / segments.norm(whole[CLEAN]),
-        "angle": segments.angle(whole[NOISY], whole[CLEAN]),
-        "logit_alpha": ratio.mean(dim=1),
-        "logit_angle": angle.mean(dim=1),
+        "alpha": segments.norm(total[NOISY]) / segments.norm(total[CLEAN]),
+        "angle": segments.angle(total[NOISY], total[CLEAN]),
+        "mean_alpha": ratio.mean(dim=1),
+        "mean_angle": angle.mean(dim=1),
         "class_alpha": ratio,
         "class_angle": angle,
         **{

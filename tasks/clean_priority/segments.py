@@ -1,8 +1,8 @@
 """Segments of a training set: for each class, its clean samples and those with a wrong label; and their gradients.
 
 A segment is of a *true* class. Its gradient is the sum of its samples' gradients (f - y)∇h, which are of the given
-labels. With several logits there are two: of the class's own logit alone, where the class is told from all others as in
-the binary case, and of the whole loss.
+labels. Where there are several logits, it is that of the class's own logit alone, on which the class is told from all
+others as in the binary case (Appendix C.1).
 
 Where not all samples are looked at, each segment is represented by as many of its samples, chosen by the run's seed,
 and sums are scaled to the whole segment: wrong labels are then seen as well as right ones, whatever their share.
@@ -70,10 +70,8 @@ class Look:
 
     sums: Tensor
     """Of SUMMED, over its samples; l 3."""
-    own: Vector
-    """Gradient of its class's own logit."""
-    whole: Vector
-    """Gradient of the loss; the same thing where there is one logit."""
+    gradient: Vector
+    """Of its class's own logit."""
 
 
 def look(
@@ -81,34 +79,27 @@ def look(
 ) -> Look:
     """A segment of all lanes."""
     classes = segments.counts.shape[1]
-    index, count = segments.rows(class_, kind, lanes.shape.measured_samples // (2 * classes))
+    asked = lanes.shape.measured_samples
+    index, count = segments.rows(class_, kind, max(1, asked // (2 * classes)) if asked else 0)
     count = count.to(lanes.dtype)
     weights = {name: tensor.detach().requires_grad_() for name, tensor in network.trained(state).items()}
     sums = torch.zeros(len(lanes), len(SUMMED), dtype=lanes.dtype, device=lanes.device)
-    own = whole = nothing(network, state)
+    gradient = nothing(network, state)
+    logit = readout.logit_of(class_, classes)
     for part in pictures.parts(index.shape[1], _PART):
         x, y = samples(lanes, segments, index[:, part])
         labels, n = readout.whole_labels(y, classes, lanes.dtype), count[:, part]
         with torch.enable_grad():
             outputs = network.forward({**state, **weights}, x).outputs
+            single = outputs[..., logit]
         said = outputs.detach()
         residual = readout.residuals(said, labels)
         each = readout.wrong(said, y).to(said.dtype), readout.losses(said, labels), residual.norm(dim=2)
         sums = sums + torch.stack([(n * values).sum(dim=1) for values in each], dim=1)
-        logit = readout.logit_of(class_, classes)
-        more_own, more_whole = _gradients(outputs, weights, residual * n[..., None], logit)
-        own, whole = sum_of(own, more_own), sum_of(whole, more_whole)
-    return Look(sums, own, whole)
-
-
-def _gradients(outputs: Tensor, weights: Vector, strength: Tensor, logit: int) -> tuple[Vector, Vector]:
-    """The derivative of the outputs, each times its strength: of one logit, and of all."""
-    several = outputs.shape[2] > 1
-    one = torch.zeros_like(strength)
-    one[..., logit] = strength[..., logit]
-    own = torch.autograd.grad(outputs, list(weights.values()), one, retain_graph=several)
-    whole = torch.autograd.grad(outputs, list(weights.values()), strength) if several else own
-    return dict(zip(weights, own, strict=True)), dict(zip(weights, whole, strict=True))
+        strength = n * residual[..., logit]
+        more = torch.autograd.grad(single, list(weights.values()), strength)
+        gradient = sum_of(gradient, dict(zip(weights, more, strict=True)))
+    return Look(sums, gradient)
 
 
 def samples(lanes: Lanes[Any], segments: Segments, index: Tensor) -> tuple[Tensor, Tensor]:
