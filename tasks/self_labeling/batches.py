@@ -52,7 +52,8 @@ def scaled(x: Tensor, size: int) -> Tensor:
     """Views (l s c h w) at another size, smoothed where it is smaller."""
     if x.shape[-1] == size:
         return x
-    return functional.interpolate(x.flatten(0, 1), size, mode="bilinear", antialias=True).unflatten(0, x.shape[:2])
+    smaller = functional.interpolate(x.flatten(0, 1), (size, size), mode="bilinear", antialias=True)
+    return smaller.reshape(*x.shape[:3], size, size)
 
 
 def crop_sizes(words: str) -> list[int]:

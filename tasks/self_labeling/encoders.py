@@ -22,22 +22,23 @@ from tasks.images.network import Network, Seen
 FEATURES = "features"
 """Where a pass keeps the features, among what it saw of hidden layers."""
 HEAD = "head."
+_MEAN = "running_mean"
 
 
 def convolutional(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
     """For tests and laptops: convolutions of 3×3 with batch norm, then the mean over the image.
 
-    Each but the first halves the image and doubles the channels.
+    Each halves the image, and each but the first doubles the channels.
     """
     h = net.folded(x)
     for i in range(depth):
-        h = net.conv(f"conv{i + 1}", h, width * 2**i, stride=2 if i else 1)
+        h = net.conv(f"conv{i + 1}", h, width * 2**i, stride=2)
         h = net.active(f"hidden{i + 1}", net.norm(f"norm{i + 1}", h))
     return net.vectors(functional.adaptive_avg_pool2d(h, 1))
 
 
 LAYERED: Mapping[str, Kind] = {
-    "convnet": Kind(convolutional, 4, 32, "depth convolutions, the first of width channels"),
+    "convnet": Kind(convolutional, 3, 32, "depth convolutions, the first of width channels"),
     "resnet9": KINDS["resnet9"],
     "resnet20": KINDS["resnet20"],
 }
@@ -95,15 +96,15 @@ def _features(backbone: Network, size: tuple[int, int, int]) -> int:
     return backbone.forward(state, torch.empty(1, 2, *size, device="meta")).outputs.shape[-1]
 
 
-def loadable(backbone: Network, state: Mapping[str, Tensor], lane: int) -> dict[str, Tensor]:
-    """A run's backbone, by the names and in the layout that torchvision's network of this kind loads.
+def loadable(backbone: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The backbones of all lanes, by the names and in the layout that torchvision's network of this kind loads.
 
     All but the last layer `fc`, which is not trained here. A ResNet with ImageNet's stem loads into torchvision's own.
     """
-    held = {name: state[name][lane].detach().cpu().clone() for name in (*backbone.weights, *backbone.buffers)}
+    held = {name: state[name].detach() for name in (*backbone.weights, *backbone.buffers)}
     counters = {
-        name.replace("running_mean", "num_batches_tracked"): torch.zeros((), dtype=torch.int64)
-        for name in held
-        if name.endswith("running_mean")
+        name.replace(_MEAN, "num_batches_tracked"): torch.zeros(len(mean), dtype=torch.int64, device=mean.device)
+        for name, mean in held.items()
+        if name.endswith(_MEAN)
     }
     return held | counters

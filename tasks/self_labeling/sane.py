@@ -178,7 +178,7 @@ def _losses(
     plain = one_hot_contrast(logits)
     virtual = plain
     if lanes.shape.mixup == "none" and lanes.shape.mixup_views == "same":
-        virtual = contrast(logits, labels.labels)
+        virtual = plain if lanes.shape.refinery == "none" else contrast(logits, labels.labels)
     elif whole:
         said = [
             contrast(log_similarity(unit(f.forward(state, x_prime, training=True).outputs), keys, tau), y_prime)
@@ -241,9 +241,14 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     }
 
 
-def exported(lanes: Lanes[Params], state: State, lane: int) -> dict[str, Tensor]:
-    """A run's backbone, by the names and in the layout in which torchvision's ResNets load it."""
-    return loadable(_encoder(lanes).backbone, state, lane)
+def weights(lanes: Lanes[Params], s: State) -> State:
+    """The backbones, by the names and in the layout in which torchvision's ResNets load them."""
+    return loadable(_encoder(lanes).backbone, s)
+
+
+def exported(lanes: Lanes[Params], s: State, lane: int) -> dict[str, Tensor]:
+    """One run's backbone, for `load_state_dict`."""
+    return {name: tensor[lane].cpu() for name, tensor in weights(lanes, s).items()}
 
 
 def _encoder(lanes: Lanes[Params]) -> Encoder:
@@ -262,6 +267,7 @@ task = Task(
     measure=measure,
     conflicts=conflicts,
     data=pictures.data_of,
+    weights=weights,
     small={
         "samples": 60,
         "test_samples": 20,

@@ -40,7 +40,7 @@ def test_the_convnet_is_the_one_of_torch() -> None:
     state = f.init(lanes)
     h: Tensor = lanes.normal("x", 5, 2, 9, 9)[0]
     for i in (1, 2, 3):
-        h = functional.conv2d(h, state[f"conv{i}.weight"][0], stride=1 if i == 1 else 2, padding=1)
+        h = functional.conv2d(h, state[f"conv{i}.weight"][0], stride=2, padding=1)
         h = functional.batch_norm(h, None, None, training=True).relu()
     found = f.forward(state, lanes.normal("x", 5, 2, 9, 9), training=True).hidden[FEATURES]
     torch.testing.assert_close(found[0], h.mean(dim=(2, 3)))
@@ -63,8 +63,8 @@ def test_torchvision_loads_a_backbone_with_imagenets_stem_and_says_the_same(netw
     x = lanes.normal("x", 2, 3, 32, 32)
     state |= f.forward(state, x, training=True).buffers
     theirs: nn.Module = getattr(vision("models.resnet"), network)()
-    held = loadable(f.backbone, state, 0)
-    last = {f"fc.{name}": tensor for name, tensor in theirs.fc.state_dict().items()}  # type: ignore[union-attr,operator]
+    held = {name: tensor[0] for name, tensor in loadable(f.backbone, state).items()}
+    last = {name: tensor for name, tensor in theirs.state_dict().items() if name.startswith("fc.")}
     theirs.load_state_dict(held | last, strict=True)
     theirs.fc = nn.Identity()
     with torch.no_grad():
@@ -72,8 +72,8 @@ def test_torchvision_loads_a_backbone_with_imagenets_stem_and_says_the_same(netw
 
 
 def test_a_runs_backbone_is_its_own() -> None:
-    small = {"samples": 40, "test_samples": 20, "batch": 8, "depth": 2, "width": 3, "dictionary": 16}
-    lanes = Lanes([Params(**small)] * 2, [4, 7])
+    small = Params(samples=40, test_samples=20, batch=8, depth=2, width=3, dictionary=16)
+    lanes = Lanes([small] * 2, [4, 7])
     state = init(lanes)
     held = exported(lanes, state, 1)
     assert torch.equal(held["conv1.weight"], state["conv1.weight"][1])

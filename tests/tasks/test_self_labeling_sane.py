@@ -1,0 +1,227 @@
+"""SANE against Algorithm 1, written for one run with torch's own layers, losses and SGD."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasks.lanes import Lanes
+from tasks.pack import Frame, Pack
+from tasks.self_labeling.batches import Batches
+from tasks.self_labeling.mixup import beta, partners
+from tasks.self_labeling.sane import Params, _encoder, _losses, task
+
+SMALL = Params(
+    samples=60, test_samples=20, batch=8, depth=2, width=4, embedding=6, dictionary=20, steps=12, precision="float64",
+    m1=0.5, m2=4.0, iota=0.1, weight_decay=0.01, learning_rate=0.2,
+)  # fmt: skip
+
+
+class Plain:
+    """One run, step by step, as the paper's Algorithm 1 reads."""
+
+    def __init__(self, params: Params, seed: int) -> None:
+        self.p, self.lanes = params, Lanes([params], [seed])
+        self.batches = Batches(self.lanes)
+        state = task.init(self.lanes)
+        self.f, self.g = (self.module(state, prefix) for prefix in ("", "target."))
+        self.queue = [(key, -1) for key in state["keys"][0]]
+        self.velocity = [torch.zeros_like(w) for w in self.f.parameters()]
+
+    def module(self, state: Mapping[str, Tensor], prefix: str) -> nn.Sequential:
+        p = self.p
+        net = nn.Sequential(
+            nn.Conv2d(1, p.width, 3, 2, 1, bias=False), nn.BatchNorm2d(p.width), nn.ReLU(),
+            nn.Conv2d(p.width, 2 * p.width, 3, 2, 1, bias=False), nn.BatchNorm2d(2 * p.width), nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+            nn.Linear(2 * p.width, 2 * p.width), nn.ReLU(), nn.Linear(2 * p.width, 2 * p.width), nn.ReLU(),
+            nn.Linear(2 * p.width, p.embedding),
+        ).double()  # fmt: skip
+        names = {0: "conv1", 1: "norm1", 3: "conv2", 4: "norm2", 8: "head.1", 10: "head.2", 12: "head.3"}
+        with torch.no_grad():
+            for place, name in names.items():
+                for own, tensor in net[place].named_parameters():
+                    held = state[f"{prefix}{name}.{own}"][0]
+                    tensor.copy_(held.mT if place >= 8 and own == "weight" else held)
+        return net
+
+    def step(self, t: int) -> dict[str, float]:
+        p, lanes = self.p, self.lanes
+        index = self.batches.at(t)
+        c = self.batches.images(index)
+        x = self.batches.views.weak(lanes, "query", c, t)[0]
+        x_tilde = self.batches.views.weak(lanes, "positive", c, t)[0]
+        positives = functional.normalize(self.g(x_tilde)).detach()
+        keys = [*positives, *(key for key, _ in self.queue)]
+        plain = self.contrast(x, keys, np.eye(p.batch, len(keys)), statistics=True)
+        labels = self.refined(positives, keys, t)
+        size = self.batches.views.size
+        other = x_tilde
+        if p.mixup_views == "strong":
+            other = self.batches.views.strong(lanes, f"crop{size}", c, t)[0]
+        share = beta(lanes, f"crop{size}.share", lanes["kappa"], p.batch, t)[0]
+        k = partners(lanes, f"crop{size}.partner", p.batch, t)[0]
+        x_prime = torch.stack([share[i] * x[i] + (1 - share[i]) * other[k[i]] for i in range(p.batch)])
+        y_prime = np.stack(
+            [float(share[i]) * labels[i] + (1 - float(share[i])) * labels[int(k[i])] for i in range(p.batch)]
+        )
+        mixed = self.contrast(x_prime, keys, y_prime, statistics=False)
+        loss = (1 - p.mixup_weight) * plain + p.mixup_weight * mixed
+        grads = torch.autograd.grad(loss, list(self.f.parameters()))
+        rate = p.learning_rate * (1 + math.cos(math.pi * t / p.steps)) / 2
+        with torch.no_grad():
+            for w, v, grad in zip(self.f.parameters(), self.velocity, grads, strict=True):
+                v.copy_(p.momentum * v + grad + p.weight_decay * w)
+                w.sub_(rate * v)
+            for xi, w in zip(self.g.parameters(), self.f.parameters(), strict=True):
+                xi.copy_((1 - p.iota) * xi + p.iota * w)
+        new = list(zip(positives, index[0].tolist(), strict=True))
+        self.queue = (self.queue + new)[-p.dictionary :]
+        return {"loss": loss.item(), "contrast_loss": plain.item(), "mixup_loss": mixed.item()}
+
+    def contrast(self, x: Tensor, keys: Sequence[Tensor], labels: np.ndarray, statistics: bool) -> Tensor:
+        for norm in (self.f[1], self.f[4]):
+            assert isinstance(norm, nn.BatchNorm2d)
+            norm.momentum = 0.1 if statistics else 0.0
+        z = functional.normalize(self.f(x))
+        total = torch.zeros((), dtype=torch.float64)
+        for i, query in enumerate(z):
+            sigma = torch.stack([torch.exp(query @ key / self.p.tau) for key in keys])
+            total = total - (torch.from_numpy(labels[i]) * (sigma / sigma.sum()).log()).sum()
+        return total / len(z)
+
+    def refined(self, positives: Tensor, keys: Sequence[Tensor], t: int) -> np.ndarray:
+        p, rows = self.p, []
+        mu = p.m2 - (p.m2 - p.m1) * (math.cos(math.pi * t / p.steps) + 1) / 2
+        for i, positive in enumerate(positives):
+            sigma = np.array([math.exp(float(positive @ key) / p.tau) ** (1 / p.tau_prime) for key in keys])
+            y, without = np.eye(len(keys))[i], sigma * (1 - np.eye(len(keys))[i])
+            estimate, others = sigma / sigma.sum(), without / without.sum()
+            z = 1 + mu * estimate.max() + mu * others.max()
+            alpha, beta_t = mu * estimate.max() / z, mu * others.max() / z
+            rows.append((1 - alpha - beta_t) * y + alpha * estimate + beta_t * others)
+        return np.stack(rows)
+
+
+def frames_of(*settings: Params) -> list[Frame]:
+    pack, frames = Pack(task, Lanes(settings, [3] * len(settings))), []
+    while not pack.finished:
+        frames += pack.advance(seconds=10)
+    return frames
+
+
+@torch.no_grad()
+def trained(params: Params, steps: int, seed: int = 3) -> dict[str, Tensor]:
+    lanes = Lanes([params], [seed])
+    return dict(task.advance(lanes, task.init(lanes), 0, steps))
+
+
+@pytest.mark.parametrize("mixup_views", ["same", "strong"])
+def test_every_step_is_that_of_algorithm_1(mixup_views: str) -> None:
+    params = replace(SMALL, mixup_views=mixup_views, frames=SMALL.steps + 1)
+    plain, lanes = Plain(params, 5), Lanes([params], [5])
+    state = task.init(lanes)
+    for t in range(10):  # more than an epoch, and more keys than the dictionary holds
+        with torch.no_grad():
+            measured = task.measure(lanes, state)
+            state = task.advance(lanes, state, t, t + 1)
+        for name, value in plain.step(t).items():
+            assert measured[name].item() == pytest.approx(value, rel=1e-9), f"{name} at step {t}"
+    torch.testing.assert_close(state["conv2.weight"][0], plain.f.state_dict()["3.weight"])
+    torch.testing.assert_close(state["target.conv2.weight"][0], plain.g.state_dict()["3.weight"])
+    torch.testing.assert_close(state["norm2.running_var"][0], plain.f.state_dict()["4.running_var"])
+    assert sorted(state["key_samples"][0].tolist()) == sorted(sample for _, sample in plain.queue)
+
+
+def test_without_weight_on_virtual_queries_a_run_is_moco_step_for_step() -> None:
+    moco = trained(replace(SMALL, refinery="none", mixup="none"), 9)
+    alone = trained(replace(SMALL, mixup_weight=0.0), 9)
+    assert moco.keys() == alone.keys()
+    assert all(torch.equal(moco[name], alone[name]) for name in moco)
+    beside = Lanes([replace(SMALL, mixup_weight=weight) for weight in (0.0, 0.5)], [3, 3])
+    with torch.no_grad():
+        packed = task.advance(beside, task.init(beside), 0, 9)
+    for name, tensor in moco.items():
+        torch.testing.assert_close(packed[name][:1], tensor)
+    assert not torch.equal(packed["conv1.weight"][1], moco["conv1.weight"][0])
+
+
+def test_no_gradient_flows_into_labels_keys_or_the_momentum_encoder() -> None:
+    lanes = Lanes([SMALL], [0])
+    f, batches = _encoder(lanes), Batches(lanes)
+    state = {
+        name: tensor.requires_grad_() if tensor.is_floating_point() else tensor
+        for name, tensor in task.init(lanes).items()
+        if name not in f.buffers
+    }
+    buffers = {name: tensor for name, tensor in task.init(lanes).items() if name in f.buffers}
+    losses = _losses(lanes, f, state | buffers, batches, batches.at(0), 0)
+    assert not losses.positives.requires_grad
+    assert not losses.refined.labels.requires_grad
+    losses.total.sum().backward()
+    reached = {name for name, tensor in state.items() if tensor.grad is not None and tensor.grad.any()}
+    assert reached <= set(f.weights)
+    assert {"conv1.weight", "head.3.weight"} <= reached
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"mixup": "vanilla"},
+        {"mixup": "vanilla", "mixup_views": "strong"},
+        {"mixup": "none"},
+        {"mixup": "none", "mixup_views": "strong"},
+        {"mixup_views": "weak", "crops": "8, 6, 5"},
+        {"refinery": "p"},
+        {"refinery": "q", "mixup": "none", "mixup_views": "weak"},
+        {"decay_shape": "drops", "drops": "1", "optimizer": "sgd"},
+        {"view_size": 6},
+        {"batch": 0, "dictionary": 7},
+        {"pixels": "unit", "augmentation": "imagenet", "smallest_crop": 0.5},
+    ],
+    ids=str,
+)
+def test_every_variant_trains_and_differs_from_the_usual(given: dict[str, str | int | float]) -> None:
+    varied = task.settings({**{name: getattr(SMALL, name) for name in task.parameters}, **given})
+    assert not list(task.conflicts(varied))
+    one, other = trained(SMALL, 3), trained(varied, 3)
+    assert all(bool(tensor.isfinite().all()) for tensor in other.values())
+    assert not torch.equal(one["conv1.weight"], other["conv1.weight"])
+
+
+def test_virtual_queries_of_several_crops_count_as_their_mean() -> None:
+    params = replace(SMALL, mixup_views="weak")
+    losses = {}
+    for crops in ("8", "6", "8, 6"):
+        lanes = Lanes([replace(params, crops=crops)], [0])
+        losses[crops] = task.measure(lanes, task.init(lanes))["mixup_loss"].item()
+    # A crop's draws go by its size, so that it is the same alone and among others.
+    assert losses["8, 6"] == pytest.approx((losses["8"] + losses["6"]) / 2)
+
+
+def test_an_epoch_takes_each_image_once_but_for_those_that_fill_no_batch() -> None:
+    batches = Batches(Lanes([SMALL] * 2, [0, 1]))
+    first = torch.cat([batches.at(step) for step in range(7)], dim=1)
+    assert first.shape == (2, 56)  # of 60
+    assert all(len(set(row)) == 56 for row in first.tolist())
+    assert not torch.equal(first[0], first[1])
+    again = torch.cat([batches.at(step) for step in range(7, 14)], dim=1)
+    assert not torch.equal(first, again)
+    assert torch.equal(Batches(Lanes([SMALL] * 2, [0, 1])).at(9), batches.at(9))
+
+
+def test_settings_that_make_no_sense_together_are_refused() -> None:
+    def said(params: Params) -> str:
+        return "; ".join(task.conflicts(params))
+
+    assert not said(SMALL)
+    assert "leave them at 0" in said(replace(SMALL, network="resnet18"))
+    assert "leave it at small" in said(replace(SMALL, stem="imagenet"))
+    assert "is not a list of sizes" in said(replace(SMALL, crops="8, large", mixup_views="weak"))
+    assert "is not a list of sizes" in said(replace(SMALL, crops="0", mixup_views="weak"))
+    assert "make mixup_views weak or strong" in said(replace(SMALL, crops="8"))
