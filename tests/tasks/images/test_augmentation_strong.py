@@ -168,7 +168,7 @@ def test_a_run_sees_the_same_strong_views_alone_and_in_a_pack() -> None:
     packed = views.strong(lanes_of(4, 5, 6), "mixed", x, 2)
     for lane, seed in enumerate((4, 5, 6)):
         alone = views.strong(lanes_of(seed), "mixed", x[lane : lane + 1], 2)
-        # A product over more images may round differently, and a byte then be the next one, which some tables spread.
+        # A product over more images may round differently; a byte is then the next one, once in a long while.
         assert (alone[0] != packed[lane]).float().mean() < 1e-3
     for lanes, name, step in ((lanes_of(4), "other", 2), (lanes_of(4), "mixed", 3), (lanes_of(5), "mixed", 2)):
         assert not torch.equal(views.strong(lanes, name, x[:1], step), packed[:1])
@@ -190,3 +190,15 @@ def test_at_strength_0_strong_views_are_the_images() -> None:
     assert torch.equal(still.strong(lanes_of(0), "a", x, 0), x.float() / 255)
     assert torch.equal(replace(still, strong_times=0, strong_chance=1).strong(lanes_of(0), "a", x, 0), x.float() / 255)
     assert not torch.equal(replace(still, strong_chance=0.5).strong(lanes_of(0), "a", x, 0), x.float() / 255)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_sees_the_views_of_the_cpu() -> None:
+    x = pictures(2, 50)
+    views = replace(cifar10(32, (0.5,) * 3, (0.2,) * 3), blur_chance=0.5)
+    lanes = Lanes([Training()] * 2, [0, 1], "cuda")
+    weak = views.weak(lanes, "a", x.cuda(), 3).cpu()
+    torch.testing.assert_close(weak, views.weak(lanes_of(0, 1), "a", x, 3), atol=1e-4, rtol=0)
+    strong = views.strong(lanes, "a", x.cuda(), 3).cpu()
+    assert ((strong - views.strong(lanes_of(0, 1), "a", x, 3)).abs() > 1e-4).float().mean() < 1e-3
