@@ -27,16 +27,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tasks.data.images import Images
 from tasks.images import pictures
 from tasks.images.derivatives import descend
 from tasks.images.pictures import Pictures
 from tasks.lanes import Lanes
 from tasks.parameters import knob, shape
 from tasks.self_labeling.batches import AUGMENTATIONS, Batches, crop_sizes, scaled
-from tasks.self_labeling.contrast import contrast, key_set, log_similarity, one_hot_contrast, unit
+from tasks.self_labeling.contrast import contrast, key_set, log_similarity, one_hot, one_hot_contrast, unit
 from tasks.self_labeling.encoders import ENCODERS, LAYERED, Encoder, encoder, loadable
-from tasks.self_labeling.keys import Dictionary, enqueued, random_dictionary
+from tasks.self_labeling.evaluation import METRICS as OF_FEATURES
+from tasks.self_labeling.evaluation import Evaluation, evaluated, labels_given
+from tasks.self_labeling.keys import NOBODY, Dictionary, enqueued, random_dictionary
 from tasks.self_labeling.mixup import MIXUPS, beta, mixed, partners
+from tasks.self_labeling.quality import quality
 from tasks.self_labeling.refinery import REFINERIES, Refined, refined
 from tasks.self_labeling.schedule import annealed, confidence
 from tasks.task import Metric, State, Task
@@ -45,7 +49,7 @@ _TARGET, _VELOCITY = "target.", "velocity."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Params(Pictures):
+class Params(Evaluation, Pictures):
     steps: int = shape(2000, at_least=1, help="training steps T")
     frames: int = shape(11, at_least=2, help="how often metrics are measured, first and last step included")
     spacing: str = shape("linear", choices=("linear", "log"), help="how the measured steps are spaced")
@@ -106,11 +110,23 @@ METRICS = {
     "loss": Metric("L of Eq. 9, on the batch that comes next"),
     "contrast_loss": Metric("L_c of the queries with one-hot labels"),
     "mixup_loss": Metric("L_c of the virtual queries with refined labels"),
-    "confidence": Metric("confidence μ_t in refined labels"),
+    **OF_FEATURES,
+    "mu": Metric("confidence μ_t in refined labels"),
     "alpha": Metric("weight α of p in refined labels, mean over queries"),
     "beta": Metric("weight β of q in refined labels, mean over queries"),
     "positive_similarity": Metric("cosine of a query and its positive's key, mean"),
     "key_similarity": Metric("cosine of a query and a key of the dictionary, mean"),
+    "label_distance": Metric(
+        "‖ỹ − y*‖ of refined labels from ideal ones, which are even over keys of the query's class"
+    ),
+    "one_hot_distance": Metric("the same of one-hot labels"),
+    "label_class_mass": Metric("what refined labels put on keys of the query's class"),
+    "label_others_class_mass": Metric(
+        "the same of what they put on other keys than the positive, as a share of it", may_be_absent=True
+    ),
+    "label_agreement": Metric("share of queries whose class has most of the refined label"),
+    "label_entropy": Metric("entropy of refined labels, mean"),
+    "label_confidence": Metric("largest entry of refined labels, mean"),
 }
 
 
@@ -129,6 +145,7 @@ class Losses:
 
 def init(lanes: Lanes[Params]) -> State:
     f = _encoder(lanes)
+    labels_given(lanes, pictures.loaded(lanes))
     w = f.init(lanes)
     dictionary = random_dictionary(lanes, lanes.shape.dictionary, f.dim)
     state = w | {f"{_TARGET}{name}": w[name].clone() for name in f.weights}
@@ -233,11 +250,30 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "loss": now.total,
         "contrast_loss": now.contrast,
         "mixup_loss": now.mixup,
-        "confidence": confidence(lanes["m1"], lanes["m2"], step, lanes.shape.steps),
+        "mu": confidence(lanes["m1"], lanes["m2"], step, lanes.shape.steps),
         "alpha": now.refined.alpha.mean(dim=1),
         "beta": now.refined.beta.mean(dim=1),
         "positive_similarity": cosines.diagonal(dim1=1, dim2=2).mean(dim=1),
         "key_similarity": cosines[:, :, batches.size :].mean(dim=(1, 2)),
+        **evaluated(lanes, f, batches.views, s, last=step == lanes.shape.steps),
+        **_quality(now, batches.data, index, s["key_samples"]),
+    }
+
+
+def _quality(now: Losses, data: Images, index: Tensor, key_samples: Tensor) -> dict[str, Tensor]:
+    """By the true classes of queries and keys."""
+    queries = data.train_y[index]  # l s
+    held = torch.where(key_samples == NOBODY, NOBODY, data.train_y[key_samples])  # l b
+    keys, k = torch.cat([queries, held], dim=1), len(data.classes)
+    refined, plain = (quality(labels, queries, keys, k) for labels in (now.refined.labels, one_hot(now.logits)))
+    return {
+        "label_distance": refined.distance,
+        "one_hot_distance": plain.distance,
+        "label_class_mass": refined.class_mass,
+        "label_others_class_mass": refined.others_class_mass,
+        "label_agreement": refined.agreement,
+        "label_entropy": refined.entropy,
+        "label_confidence": refined.confidence,
     }
 
 
@@ -276,6 +312,8 @@ task = Task(
         "width": 4,
         "embedding": 8,
         "dictionary": 40,
+        "neighbours": 5,
+        "probe_epochs": 2,
         "steps": 20,
     },
 )

@@ -1,0 +1,92 @@
+"""How good features are: by their neighbours, and by a linear probe, with true labels and with partly wrong ones.
+
+Features are the backbone's, of images as they are. Test images always have their true labels; what may be wrong are the
+labels of the training images that neighbours vote with, or that the probe learns.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks.corruption import corrupted
+from tasks.data.images import Images
+from tasks.images import pictures
+from tasks.images.augmentation.views import Views
+from tasks.lanes import Lanes
+from tasks.parameters import knob, shape
+from tasks.self_labeling import probe
+from tasks.self_labeling.encoders import Encoder
+from tasks.self_labeling.neighbours import neighbour_accuracy
+from tasks.task import Metric, State
+
+_TOGETHER = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Parameters of a task with features: derive Params from it, beside those of training."""
+
+    bank: int = shape(0, at_least=0, help="training images that neighbours and probe have, evenly chosen; 0: all")
+    neighbours: int = shape(50, at_least=1, help="nearest training images that vote")
+    vote_temperature: float = shape(0.05, at_least=1e-6, help="temperature of their votes")
+    probe: str = shape(
+        "end", choices=("never", "end", "always"), help="when a linear probe is trained: it takes a while"
+    )
+    probe_epochs: int = shape(200, at_least=1, help="epochs of the linear probe")
+    probe_rate: float = shape(0.01, at_least=1e-9, help="its learning rate, of Adam")
+    corruption: str = shape(
+        "symmetric",
+        choices=("symmetric", "pair", "instance"),
+        help="wrong labels are any other class, the next class, or a class that depends on the image",
+    )
+    noise_rate: float = knob(0.0, between=(0, 1), help="share of wrong labels that noisy_… metrics are measured with")
+
+
+METRICS: Mapping[str, Metric] = {
+    "knn_accuracy": Metric("share of test images whose class the nearest training images vote for"),
+    "noisy_knn_accuracy": Metric("the same, where training images vote by partly wrong labels"),
+    "probe_accuracy": Metric("accuracy of a linear probe on the test images", may_be_absent=True),
+    "noisy_probe_accuracy": Metric("the same of a probe that learns partly wrong labels", may_be_absent=True),
+}
+
+
+def evaluated(lanes: Lanes[Any], f: Encoder, views: Views, state: State, last: bool) -> dict[str, Tensor]:
+    """The metrics, of which those of the probe are nan where it is not trained."""
+    p, data = lanes.shape, pictures.loaded(lanes)
+    k, count = len(data.classes), len(data.train_y)
+    chosen = torch.arange(p.bank or count, device=lanes.device) * count // (p.bank or count)
+    y, given = data.train_y[chosen], labels_given(lanes, data)[:, chosen]
+    train, test = (features(lanes, f, views, state, x) for x in (data.train_x[chosen], data.test_x))
+    noisy = any(params.noise_rate for params in lanes.params)
+
+    def voted(labels: Tensor) -> Tensor:
+        return neighbour_accuracy(train, labels, test, data.test_y, k, p.neighbours, p.vote_temperature)
+
+    def learned(labels: Tensor) -> Tensor:
+        made = probe.trained(lanes, "probe", train, labels, k, epochs=p.probe_epochs, rate=p.probe_rate)
+        return probe.accuracy(made, test, data.test_y)
+
+    knn = voted(y)
+    found = {"knn_accuracy": knn, "noisy_knn_accuracy": voted(given) if noisy else knn}
+    nothing = torch.full_like(knn, torch.nan)
+    if p.probe == "never" or (p.probe == "end" and not last):
+        return found | {"probe_accuracy": nothing, "noisy_probe_accuracy": nothing}
+    right = learned(y)
+    return found | {"probe_accuracy": right, "noisy_probe_accuracy": learned(given) if noisy else right}
+
+
+def features(lanes: Lanes[Any], f: Encoder, views: Views, state: State, x: Tensor) -> Tensor:
+    """Of images x (n c h w), as they are; (l n m)."""
+    parts = [f.said(state, views.plain(x[part], lanes.dtype)) for part in pictures.parts(len(x), _TOGETHER)]
+    return torch.cat(parts, dim=1)
+
+
+def labels_given(lanes: Lanes[Any], data: Images) -> Tensor:
+    """The labels that training images have where a share is wrong; (l n)."""
+    made: Tensor = lanes.once(
+        "labels", lambda: corrupted(lanes, data.train_y, len(data.classes), data.train_x.flatten(1) / 255)
+    )
+    return made
