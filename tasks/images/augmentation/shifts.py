@@ -42,8 +42,9 @@ def shifted(x: Tensor, down: Tensor, right: Tensor, flipped: Tensor, fill: float
     rows = down[:, None] + torch.arange(h, device=x.device)  # n h
     columns = torch.arange(w, device=x.device)
     columns = right[:, None] + torch.where(flipped[:, None], columns.flip(0), columns)  # n w
-    # Rows and then columns: an index of each pixel would be eight times as large as an image of bytes.
-    seen = x.gather(2, rows.clamp(0, h - 1)[:, None, :, None].expand(n, c, h, w))
+    # Whole rows first, and then columns: an index of each pixel would be eight times as large as an image of bytes.
+    planes = torch.arange(n * c, device=x.device).reshape(n, c, 1) * h
+    seen = x.reshape(-1, w).index_select(0, (planes + rows.clamp(0, h - 1)[:, None]).flatten()).reshape(x.shape)
     seen = seen.gather(3, columns.clamp(0, w - 1)[:, None, None, :].expand(n, c, h, w))
     inside = ((rows >= 0) & (rows < h))[:, :, None] & ((columns >= 0) & (columns < w))[:, None, :]  # n h w
     return seen.masked_fill_(~inside[:, None], fill)
