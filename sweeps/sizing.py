@@ -27,6 +27,8 @@ _SIZES = (1, 4, 16, 64, 256, 1024)
 _ENOUGH_SECONDS = 0.03
 _LONGEST_SECONDS = 1.5
 _LONGEST_IN_ALL_SECONDS = 15.0
+# A lane whose steps take this long keeps the device busy by itself: others beside it would gain nothing.
+_SLOW_SECONDS = 0.25
 # Of the memory that workers share, the part that packs may fill.
 _MEMORY_SHARE = 0.6
 # A run is at most this long where a pack could also be smaller: then results and checkpoints come in time.
@@ -75,6 +77,15 @@ class Profiler(Protocol):
 
 class ProfilerGone(Exception):
     """The profiler has made way for the workers."""
+
+
+class Nowhere:
+    """Tries nothing: there is no such device here as packs will train on."""
+
+    device = "none"
+
+    def profile(self, task: Task[Any], values: Mapping[str, Value], memory_bytes: int, most: int) -> Speed:
+        raise ProfilerGone
 
 
 class Here:
@@ -162,7 +173,10 @@ def measure_speed(
 ) -> Speed:
     """Try pack sizes from one lane up to `most`, for as long as more lanes pay and fit."""
     settings = task.settings(values)
-    lane_bytes = _lane_bytes(task, settings, device)
+    alone = _alone(task, settings, device)
+    if alone.stretch_seconds > _SLOW_SECONDS:
+        return Speed({1: alone.step_seconds}, alone.measure_seconds, alone.bytes, more_may_pay=False)
+    lane_bytes = _lane_bytes(task, settings, device, alone.bytes)
     seconds: dict[int, float] = {}
     measure_seconds = 0.0
     began = time.perf_counter()
@@ -182,6 +196,33 @@ def measure_speed(
         if time.perf_counter() - began > _LONGEST_SECONDS or (len(seconds) > 2 and _no_longer_pays(seconds)):
             break
     return Speed(seconds, measure_seconds, lane_bytes, more_may_pay=False)
+
+
+@dataclass(frozen=True)
+class _Alone:
+    """What one lane takes."""
+
+    stretch_seconds: float
+    step_seconds: float
+    measure_seconds: float
+    bytes: int
+
+
+def _alone(task: Task[Any], settings: Any, device: torch.device) -> _Alone:
+    """One lane, trained and measured as little as can be: steps may take seconds, and measuring minutes."""
+    stretch, times = min(task.block, settings.steps), list[float]()
+
+    def work() -> None:
+        pack = Pack(task, Lanes([settings], [0], device))
+        _timed(pack, stretch)  # makes the data that steps share, and warms caches
+        times.append(_timed(pack, stretch))
+        began = time.perf_counter()
+        with torch.no_grad():
+            task.measure(pack.lanes, pack.state)
+        times.append(time.perf_counter() - began)
+
+    peak = peak_bytes(device, work)
+    return _Alone(times[0], times[0] / stretch, times[1], peak)
 
 
 def _pack_seconds(task: Task[Any], settings: Any, size: int, device: torch.device) -> tuple[float, float]:
@@ -221,16 +262,15 @@ def _timed(pack: Pack[Any], steps: int) -> float:
     return time.perf_counter() - began
 
 
-def _lane_bytes(task: Task[Any], settings: Any, device: torch.device) -> int:
-    """Memory of a further lane: what two lanes take beyond one, at the peak of a few steps and a measurement."""
+def _lane_bytes(task: Task[Any], settings: Any, device: torch.device, alone: int) -> int:
+    """Memory of a further lane: what two lanes take beyond one, at the peak of some steps and a measurement."""
+    if task.largest_pack == 1:
+        return alone
 
-    def work(lanes: int) -> None:
+    def work() -> None:
         with torch.no_grad():
-            pack = Pack(task, Lanes([settings] * lanes, range(lanes), device))
-            state = task.advance(pack.lanes, pack.state, 0, min(2 * task.block, settings.steps))
+            pack = Pack(task, Lanes([settings] * 2, range(2), device))
+            state = task.advance(pack.lanes, pack.state, 0, min(task.block, settings.steps))
             task.measure(pack.lanes, state)
 
-    one = peak_bytes(device, lambda: work(1))
-    if task.largest_pack == 1:
-        return one
-    return max(1, peak_bytes(device, lambda: work(2)) - one)
+    return max(1, peak_bytes(device, work) - alone)

@@ -32,7 +32,8 @@ def command(
 ) -> None:
     """Check SPEC.yaml and say what it would run: cells, runs, how many the store has, packs, memory and time.
 
-    The time comes from training each shape for a moment on this machine. Nothing is written.
+    The time comes from training each shape for a moment on this machine, unless the spec wants a GPU and there is none
+    here. Nothing is written.
     """
     import os
 
@@ -41,13 +42,19 @@ def command(
     from sweeps.check import read_spec
     from sweeps.commands.run import free_memory_bytes
     from sweeps.launch import Machine, plan_sweep
+    from sweeps.sizing import Nowhere
     from sweeps.store import Store
 
     read, task = read_spec(spec, overrides, quick)
     slots = workers or max(1, int((os.cpu_count() or 1) // read.resources.cpu))
     torch.set_num_threads(max(1, int(read.resources.cpu)))
-    device = torch.device("cuda" if read.resources.gpu and torch.cuda.is_available() else "cpu")
-    plan = plan_sweep(read, task, Store(store), Machine(slots, free_memory_bytes() // slots, device), retry_failed)
+    # Elsewhere a GPU's packs would be tried on a CPU, which takes long and tells nothing.
+    device, profiler = torch.device("cpu"), None
+    if read.resources.gpu:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        profiler = Nowhere() if device.type == "cpu" else None
+    machine = Machine(slots, free_memory_bytes() // slots, device, profiler=profiler)
+    plan = plan_sweep(read, task, Store(store), machine, retry_failed)
     if as_json:
         options.put_json(plan_as_json(plan))
     else:
@@ -104,6 +111,9 @@ def _text(plan: "Plan") -> str:
         ("elsewhere", ", ".join(f"{n:,} of these in {name}, to be taken over" for name, n in plan.elsewhere.items())),
         ("time", f"about {time} on {count(plan.workers, 'worker')}, from a trial of each shape on this machine"),
     ]
+    if spec.resources.gpu and not plan.expected_seconds:
+        rows = [row for row in rows if row[0] not in ("packs", "memory", "time")]
+        rows.append(("time", f"not known: a pack wants {spec.resources.gpu:g} GPU, and this machine has none"))
     if not plan.missing:
         rows = [row for row in rows if row[0] not in ("packs", "memory", "time")]
     return columns([row for row in rows[1:] if row[1]], rows[0])

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from sweeps.commands.plan import stopping_in_words
 from sweeps.spec import EarlyTerminate
@@ -133,3 +134,11 @@ def test_a_plan_says_when_there_are_fewer_cells_than_asked_for(
 def test_a_stopping_rule_is_put_in_words(rule: dict[str, Any] | None, words: str) -> None:
     spec = bowl_spec().model_copy(update={"early_terminate": rule and EarlyTerminate(**rule)})
     assert stopping_in_words(spec) == words
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_what_a_sweep_takes_on_a_gpu_is_not_guessed_without_one(mislabel: Mislabel, write_spec: Write) -> None:
+    said = mislabel("plan", write_spec(resources={"gpu": 1}))
+    assert said.code == 0
+    assert "not known: a pack wants 1 GPU, and this machine has none" in said.out
+    assert "packs" not in said.out
