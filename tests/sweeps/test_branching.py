@@ -1,8 +1,6 @@
 from collections import Counter
 from typing import Any
 
-import pytest
-
 from sweeps.branching import Branches
 from sweeps.means import Mean
 from sweeps.search import Proposal
@@ -16,11 +14,6 @@ GRID: dict[str, Any] = {
     "budget": {"cells": 14},
     "parameters": {"x": RANGE, "level": {"values": [0, 5, 9], "grid": True}},
 }
-
-
-@pytest.fixture
-def files(store: Store) -> SweepFiles:
-    return store.sweep("bowls")
 
 
 def branches_of(files: SweepFiles, known: dict[tuple[str, int], Mean] | None = None, **changes: Any) -> Branches:

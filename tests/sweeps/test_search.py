@@ -61,11 +61,6 @@ def told(search: Search) -> dict[tuple[float, ...], Any]:
     return {tuple(trial.params.values()): (trial.state, trial.values) for trial in trials}
 
 
-@pytest.fixture
-def files(store: Store) -> SweepFiles:
-    return store.sweep("bowls")
-
-
 # Asking
 
 

@@ -99,11 +99,6 @@ def shown(proposals: list[Proposal]) -> list[Any]:
     return [(p.values, p.seeds) for p in proposals]
 
 
-@pytest.fixture
-def files(store: Store) -> SweepFiles:
-    return store.sweep("bowls")
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_seed_and_results_give_the_same_proposals(store: Store, method: str) -> None:
     first, again = (asked(search_of(store.sweep(name), method), mean_of)[0] for name in "ab")

@@ -1,4 +1,5 @@
 import dataclasses
+import time
 from typing import Any
 
 import pytest
@@ -9,11 +10,6 @@ from tasks.task import Task
 from tests.bowls import BOWL, CPU, MACHINE, prepared, run
 
 CELL = {name: parameter.default for name, parameter in BOWL.parameters.items()}
-
-
-@pytest.fixture
-def files(store: Store) -> SweepFiles:
-    return store.sweep("a")
 
 
 def sizing(files: SweepFiles, task: Task[Any] = BOWL, memory_bytes: int = 1 << 30, workers: int = 1) -> Sizing:
@@ -130,6 +126,21 @@ def test_no_step_beyond_the_last_is_trained_when_sizes_are_tried() -> None:
         measure_speed(dataclasses.replace(BOWL, advance=advance, block=block), CELL, CPU, 1 << 30, most=4)
     assert beyond
     assert not any(beyond)
+
+
+def test_a_task_of_slow_steps_is_tried_alone_and_for_two_of_them() -> None:
+    tried = []
+
+    def advance(lanes: Any, state: Any, start: int, stop: int) -> Any:
+        tried.append((len(lanes), stop - start))
+        time.sleep(0.3)
+        return BOWL.advance(lanes, state, start, stop)
+
+    speed = measure_speed(dataclasses.replace(BOWL, advance=advance), CELL, CPU, 1 << 30)
+    assert tried == [(1, 1), (1, 1)]
+    assert speed.best_size == 1
+    assert not speed.more_may_pay
+    assert 0.3 <= speed.run_step_seconds[1] < 3
 
 
 def test_speeds_between_sizes_are_those_of_the_next_smaller() -> None:

@@ -12,11 +12,6 @@ from tests.bowls import CPU, curves_of, prepared, runs_of
 
 
 @pytest.fixture
-def files(store: Store) -> SweepFiles:
-    return store.sweep("bowls")
-
-
-@pytest.fixture
 def order(store: Store) -> PackOrder:
     (order,) = orders(prepared(store, resources={"pack": 6}).plan)
     return order

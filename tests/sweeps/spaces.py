@@ -1,0 +1,42 @@
+"""Spaces of the `bowl` task, and all their cells."""
+
+from typing import Any
+
+from hypothesis import assume
+
+from sweeps.check import checked_spec
+from sweeps.document import Document
+from sweeps.errors import SpecError
+from sweeps.space import Space
+from tasks.parameters import Value
+
+Cell = dict[str, Value]
+
+AXES: dict[str, Any] = {
+    "x": {"min": -2, "max": 5},
+    "rate": {"min": 0.001, "max": 1, "scale": "log"},
+    "level": {"min": 3, "max": 9, "when": "x > 0"},
+    "surface": {"values": ["smooth", "rough"]},
+}
+
+
+def space_of(parameters: dict[str, Any], **keys: Any) -> Space:
+    spec, task = checked_spec(Document("a.yaml", {"name": "a", "task": "bowl", "parameters": parameters, **keys}))
+    return Space(spec, task)
+
+
+def random_space(parameters: dict[str, Any], cells: int, seed: int = 0, **keys: Any) -> Space:
+    return space_of(parameters, method={"name": "random", "seed": seed}, budget={"cells": cells}, **keys)
+
+
+def all_cells(space: Space) -> list[tuple[str, Cell]]:
+    return [(chunk.ids[i], chunk.values(i)) for chunk in space.cells() for i in range(len(chunk))]
+
+
+def accepted(values: dict[str, Any]) -> Space:
+    """The space, unless nothing is left of it."""
+    try:
+        return space_of(**values)
+    except SpecError as error:
+        assume("leaves no combination" not in str(error) and "nothing left to propose" not in str(error))
+        raise
