@@ -1,0 +1,28 @@
+"""Whether a command that a file or a page names is one that exists."""
+
+import click
+
+from sweeps.commands.main import cli
+
+
+def check_mislabel(words: list[str]) -> None:
+    """The words after `mislabel` are a command of ours with options and values that it takes."""
+    command = cli.get_command(click.Context(cli), words[0])
+    assert command is not None, words
+    command.make_context(words[0], words[1:])
+
+
+def check_ray(words: list[str]) -> None:
+    """The words after `ray` are a command of Ray with options that it has."""
+    from ray.scripts.scripts import cli as ray
+
+    at: click.Command = ray
+    rest = list(words)
+    while isinstance(at, click.Group):
+        at = at.commands[rest.pop(0)]
+    known = {name for parameter in at.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    if at.name == "symmetric_run":
+        known |= {name for parameter in ray.commands["start"].params for name in parameter.opts}
+    rest = rest[: rest.index("--")] if "--" in rest else rest
+    unknown = {word.split("=")[0] for word in rest if word.startswith("--")} - known
+    assert not unknown, f"ray {' '.join(words)}: no {unknown}"
