@@ -1,0 +1,100 @@
+"""The view of a sweep that runs: it follows, and neither holds the sweep up nor breaks it."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cluster.mlflow_view import following, sync
+from sweeps.errors import MislabelError
+from sweeps.inline import run_inline
+from sweeps.store import Store, SweepFiles
+from tests.bowls import CPU, prepared
+from tests.cluster.heads import until
+from tests.cluster.mlflow.shown import (
+    MLFLOWS_OWN_WARNINGS,
+    client_of,
+    nested_runs,
+    nobodys_address,
+    parent_of,
+    runs_table,
+)
+
+pytestmark = MLFLOWS_OWN_WARNINGS
+
+
+def test_a_running_sweep_is_followed_to_its_end(store: Store, uri: str) -> None:
+    launch = prepared(store)
+    said: list[str] = []
+    with following(launch.files, uri, said.append, every_seconds=0.1):
+        run_inline(launch.feed, launch.files, CPU, lambda: None)
+        until(lambda: client_of(uri).get_experiment_by_name("bowls") is not None, 60, lambda: said)
+        launch.finish()
+    assert [text for text in said if not text.startswith("writing")] == []
+    assert set(nested_runs(uri)) == {"x=0", "x=1", "x=2"}
+    assert parent_of(uri).info.status == "FINISHED"
+
+
+def test_a_server_that_is_down_is_told_once_and_the_sweep_goes_on(store: Store) -> None:
+    launch = prepared(store)
+    said: list[str] = []
+    address = nobodys_address()
+    with following(launch.files, address, said.append, every_seconds=0.05):
+        run_inline(launch.feed, launch.files, CPU, lambda: None)
+        launch.finish()
+        until(lambda: bool(said), 60)
+        time.sleep(1)
+    assert said[0].startswith(f"MLflow at {address}: can't be reached; the sweep goes on")
+    assert said[-1] == "MLflow does not show all of bowls yet; `mislabel sync bowls` completes it"
+    assert [text for text in said[1:-1] if not text.startswith("writing")] == []
+    assert len(runs_table(launch.files)) == 6
+    with pytest.raises(MislabelError, match="can't be reached"):
+        sync(launch.files, address)
+
+
+def test_leaving_a_sweep_waits_for_mlflow_only_so_long(store: Store, uri: str) -> None:
+    launch = prepared(store)
+    said: list[str] = []
+    began = time.monotonic()
+    with following(launch.files, uri, said.append, last_seconds=0.2):
+        pass
+    assert time.monotonic() - began < 2
+    assert said[-1] == "MLflow does not show all of bowls yet; `mislabel sync bowls` completes it"
+
+
+def test_a_sweep_that_is_all_there_is_left_at_once(store: Store, files: SweepFiles, uri: str) -> None:
+    sync(files, uri)
+    said: list[str] = []
+    with following(files, uri, said.append, last_seconds=0):
+        pass
+    assert said == []
+    Path(uri.removeprefix("sqlite:///")).unlink()
+    with following(files, uri, said.append, last_seconds=0):
+        pass
+    assert said == ["MLflow does not show all of bowls yet; `mislabel sync bowls` completes it"]
+
+
+def test_an_error_of_the_sweep_is_not_lost_in_the_view(store: Store) -> None:
+    files = prepared(store).files
+    with (
+        pytest.raises(ZeroDivisionError),
+        following(files, nobodys_address(), lambda text: None, last_seconds=0.1),
+    ):
+        raise ZeroDivisionError
+
+
+def test_the_follower_ends_with_the_sweeps_process(store: Store, uri: str) -> None:
+    files = prepared(store).files
+    command = [sys.executable, "-m", "cluster.mlflow_follower", store.address, files.name, "60"]
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": uri}
+    follower = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    follower.communicate(timeout=30)  # closes its stdin, as the end of this process would
+    assert follower.returncode == 1
+
+
+def test_without_an_address_there_is_no_view(store: Store) -> None:
+    with following(prepared(store).files, None, pytest.fail):
+        pass

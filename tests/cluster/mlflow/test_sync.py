@@ -1,0 +1,140 @@
+"""A view that is written again: what is new is added, what was lost is mended, the rest is left alone."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster.mlflow_view import View, sync
+from sweeps.errors import MislabelError
+from sweeps.store import Store, SweepFiles
+from tests.bowls import run
+from tests.cluster.mlflow.shown import (
+    MLFLOWS_OWN_WARNINGS,
+    client_of,
+    nested_runs,
+    nobodys_address,
+    parent_of,
+    runs_table,
+    shown_runs,
+)
+
+pytestmark = MLFLOWS_OWN_WARNINGS
+
+
+def test_syncing_twice_changes_nothing(files: SweepFiles, uri: str) -> None:
+    sync(files, uri)
+    before = [run.to_dictionary() for run in shown_runs(uri)]
+    assert sync(files, uri) == 0
+    assert [run.to_dictionary() for run in shown_runs(uri)] == before
+
+
+def test_more_seeds_replace_a_cell_and_more_values_add_to_it(store: Store, files: SweepFiles, uri: str) -> None:
+    sync(files, uri)
+    old = {name: shown.info.run_id for name, shown in nested_runs(uri).items()}
+    run(store, parameters={"x": {"values": [0.0, 1.0, 2.0, 4.0]}})
+    assert sync(files, uri) == 1
+    assert old.items() <= {name: shown.info.run_id for name, shown in nested_runs(uri).items()}.items()
+    run(store, parameters={"x": {"values": [0.0, 1.0, 2.0, 4.0]}}, seeds=3)
+    assert sync(files, uri) == 4
+    nested = nested_runs(uri)
+    assert {shown.data.tags["mislabel.seeds"] for shown in nested.values()} == {"3"}
+    assert not set(old.values()) & {shown.info.run_id for shown in nested.values()}
+
+
+def test_a_parameter_that_begins_to_vary_is_in_every_name(store: Store, files: SweepFiles, uri: str) -> None:
+    sync(files, uri)
+    run(store, parameters={"x": {"values": [0.0, 1.0, 2.0]}, "level": {"values": [1, 5]}})
+    assert sync(files, uri) == 6
+    assert set(nested_runs(uri)) == {f"x={x} level={level}" for x in (0, 1, 2) for level in (1, 5)}
+
+
+def test_what_was_deleted_is_written_again(files: SweepFiles, uri: str) -> None:
+    sync(files, uri)
+    values = {name: shown.data.metrics for name, shown in nested_runs(uri).items()}
+
+    def restored(written: int) -> None:
+        assert sync(files, uri) == written
+        assert {name: shown.data.metrics for name, shown in nested_runs(uri).items()} == values
+        assert sync(files, uri) == 0
+
+    client = client_of(uri)
+    client.delete_run(nested_runs(uri)["x=1"].info.run_id)
+    restored(1)
+    client.delete_run(parent_of(uri).info.run_id)
+    restored(3)
+    client.delete_experiment(client.get_experiment_by_name("bowls").experiment_id)
+    restored(0)
+    client.rename_experiment(client.get_experiment_by_name("bowls").experiment_id, "other")
+    restored(3)
+
+
+def test_artifacts_lie_beside_the_database(files: SweepFiles, uri: str, tmp_path: Path) -> None:
+    other = tmp_path / "other folder"
+    other.mkdir()
+    shutil.copy(uri.removeprefix("sqlite:///"), other)
+    assert sync(files, f"sqlite:///{other}/mlflow.db") == 3
+    assert list(other.glob("mlartifacts/bowls/*/artifacts/spec.yaml"))
+
+
+def test_a_write_that_was_cut_off_is_mended(files: SweepFiles, uri: str) -> None:
+    written = []
+
+    def cut_off() -> bool:
+        written.append(1)
+        return len(written) > 2
+
+    with pytest.raises(MislabelError):
+        View(files, uri).sync(True, cancelled=cut_off)
+    unfinished = nested_runs(uri)
+    assert len(unfinished) == 2
+    # As if it had ended before its last word.
+    client_of(uri).delete_tag(unfinished["x=0"].info.run_id, "mislabel.digest")
+    assert sync(files, uri) == 2
+    assert set(nested_runs(uri)) == {"x=0", "x=1", "x=2"}
+
+
+def test_another_choice_of_nested_runs_replaces_the_first(store: Store, files: SweepFiles, uri: str) -> None:
+    sync(files, uri)
+    sync(run(store, track={"per": "run"}).files, uri)
+    assert len(nested_runs(uri)) == 6
+    sync(run(store, track={"per": "none"}).files, uri)
+    assert nested_runs(uri) == {}
+    assert parent_of(uri).data.metrics["runs_done"] == 6
+
+
+def test_sweeps_of_one_name_in_two_stores_leave_each_other_alone(files: SweepFiles, uri: str, tmp_path: Path) -> None:
+    sync(files, uri)
+    others = run(Store(str(tmp_path / "other")), parameters={"x": {"values": [5.0]}}).files
+    assert sync(others, uri) == 1
+    assert sync(files, uri) == 0
+    assert len(shown_runs(uri)) == 4 + 2
+
+
+def test_making_the_database_says_nothing(store: Store, files: SweepFiles, uri: str) -> None:
+    Path(uri.removeprefix("sqlite:///")).unlink()
+    code = (
+        "import sys; from sweeps.store import Store; from cluster.mlflow_view import sync\n"
+        "sync(Store(sys.argv[1]).sweep('bowls'), sys.argv[2])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, store.address, uri], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+    assert len(nested_runs(uri)) == runs_table(files)["cell_id"].nunique()
+
+
+def test_a_password_in_the_address_is_not_shown(files: SweepFiles) -> None:
+    with pytest.raises(MislabelError) as caught:
+        sync(files, nobodys_address("me:secret@"))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_server_shows_what_a_database_shows(files: SweepFiles, uri: str, server: str) -> None:
+    sync(files, uri)
+    assert sync(files, server) == 3
+    assert sync(files, server) == 0
+    assert {name: shown.data.metrics for name, shown in nested_runs(server).items()} == {
+        name: shown.data.metrics for name, shown in nested_runs(uri).items()
+    }
+    assert client_of(server).list_artifacts(parent_of(server).info.run_id)[0].path == "spec.yaml"

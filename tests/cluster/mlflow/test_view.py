@@ -1,0 +1,194 @@
+"""The MLflow view against the store that it is a view of."""
+
+import base64
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import analysis
+from cluster.mlflow_view import sync
+from sweeps.store import Store, SweepFiles
+from sweeps.worker import record_failure
+from tests.bowls import cut_short, prepared, run
+from tests.cluster.mlflow.shown import (
+    MLFLOWS_OWN_WARNINGS,
+    client_of,
+    nested_runs,
+    parent_of,
+    runs_table,
+)
+
+pytestmark = MLFLOWS_OWN_WARNINGS
+
+
+def test_a_sweep_is_an_experiment_with_one_parent_and_a_nested_run_per_cell(files: SweepFiles, uri: str) -> None:
+    assert sync(files, uri) == 3
+    parent, nested = parent_of(uri), nested_runs(uri)
+    assert parent.info.run_name == "bowls"
+    assert parent.info.status == "FINISHED"
+    assert set(nested) == {"x=0", "x=1", "x=2"}
+    assert nested["x=1"].data.params["x"] == "1.0"
+    assert nested["x=1"].data.params["rate"] == "0.5"
+    assert nested["x=1"].data.tags["mislabel.seeds"] == "2"
+    assert nested["x=1"].data.tags["mislabel.status"] == "2 done"
+    assert parent.data.metrics["runs_done"] == 6
+    assert parent.data.params == {"task": "bowl", "method": "grid"}
+
+
+def test_values_are_the_stores_means_over_seeds(store: Store, uri: str) -> None:
+    files = run(store, seeds=4).files
+    sync(files, uri)
+    runs, curves = runs_table(files), files.read("curves").to_pandas()
+    for shown in nested_runs(uri).values():
+        own = runs[runs["cell_id"] == shown.data.tags["mislabel.cell"]]
+        assert len(own) == 4
+        for metric in ("loss", "height"):
+            assert shown.data.metrics[metric] == pytest.approx(own[metric].mean())
+            assert shown.data.metrics[f"{metric}_std"] == pytest.approx(own[metric].std())
+        means = curves[curves["cell_id"] == own["cell_id"].iloc[0]].groupby("step")["loss"].mean()
+        history = client_of(uri).get_metric_history(shown.info.run_id, "loss")
+        assert {point.step: point.value for point in history} == pytest.approx(means.to_dict())
+        assert "rest_step" not in shown.data.metrics  # absent in every run
+
+
+def test_times_are_those_of_the_runs(files: SweepFiles, uri: str) -> None:
+    sync(files, uri)
+    runs = runs_table(files)
+    for shown in nested_runs(uri).values():
+        own = runs[runs["cell_id"] == shown.data.tags["mislabel.cell"]]
+        assert shown.info.start_time == int(own["started_at"].min().timestamp() * 1000)
+        assert shown.info.end_time == int(own["finished_at"].max().timestamp() * 1000)
+    assert parent_of(uri).info.start_time == int(runs["started_at"].min().timestamp() * 1000)
+
+
+def test_the_parent_tells_what_varied_what_is_best_and_where_it_comes_from(store: Store, uri: str) -> None:
+    files = run(
+        store, parameters={"x": {"values": [0.0, 1.0, 2.0]}, "rate": {"min": 0.4, "max": 0.8, "points": 2}}
+    ).files
+    sync(files, uri)
+    parent = parent_of(uri)
+    best = runs_table(files).groupby("cell_id")["loss"].mean().min()
+    assert parent.data.metrics["best_loss"] == pytest.approx(best)
+    note = parent.data.tags["mlflow.note.content"]
+    assert "6 cells × 2 seeds" in note
+    assert "| x | 0.0, 1.0, 2.0 |" in note
+    assert "| rate | 0.4 … 0.8 (linear, 2 points) |" in note
+    assert f"| 2 | 0.8 | [{best:.4g} ± " in note
+    assert f"analysis.load({store.address!r}, 'bowls')" in note
+    launch = files.launches()[-1]
+    assert parent.data.tags["launch.versions.torch"] == launch["versions"]["torch"]
+    assert parent.data.tags["launch.host"] == launch["host"]
+    spec = client_of(uri).download_artifacts(parent.info.run_id, "spec.yaml")
+    assert Path(spec).read_text() == files.read_text("spec.yaml")
+
+
+def test_a_cell_is_shown_when_all_its_seeds_have_ended_or_the_sweep_has(store: Store, uri: str) -> None:
+    launch = prepared(store, resources={"pack": 1})
+    order = launch.feed.next()
+    assert order is not None
+    record_failure(order, launch.files, "RuntimeError: the bowl broke\nsomewhere")
+    assert sync(launch.files, uri, final=False) == 0
+    assert parent_of(uri).info.status == "RUNNING"
+    assert sync(launch.files, uri, final=True) == 1
+    (shown,) = nested_runs(uri).values()
+    assert shown.info.status == "FAILED"
+    assert shown.data.tags["mislabel.error"] == "RuntimeError: the bowl broke"
+    assert parent_of(uri).info.status == "FAILED"
+
+
+def test_a_sweep_without_any_run_yet_has_its_page(store: Store, uri: str) -> None:
+    files = prepared(store).files
+    assert sync(files, uri, final=False) == 0
+    assert parent_of(uri).info.status == "RUNNING"
+    assert nested_runs(uri) == {}
+
+
+def test_runs_that_diverged_count_with_what_they_have(store: Store, uri: str) -> None:
+    files = run(store, parameters={"x": 1.0, "trouble": {"values": [0, 2]}}).files
+    sync(files, uri)
+    nested = nested_runs(uri)
+    assert nested["trouble=2"].data.tags["mislabel.status"] == "2 diverged"
+    assert "loss" in nested["trouble=0"].data.metrics
+    history = client_of(uri).get_metric_history(nested["trouble=2"].info.run_id, "loss")
+    assert history
+    assert all(abs(point.value) < 1e6 for point in history)
+
+
+def test_cells_on_the_front_are_tagged_as_long_as_they_are_on_it(store: Store, uri: str) -> None:
+    both = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]
+    space: dict[str, Any] = {"x": {"values": [0.0, 3.0]}, "rate": 1.0, "level": {"values": [1]}}
+
+    def tagged() -> set[str]:
+        return {name for name, shown in nested_runs(uri).items() if shown.data.tags.get("mislabel.front") == "yes"}
+
+    sync(run(store, parameters=space, metric=both).files, uri)
+    assert tagged() == {"x=0", "x=3"}
+    assert (
+        "Pareto front (minimize loss, maximize height): 2 of 2 cells" in parent_of(uri).data.tags["mlflow.note.content"]
+    )
+    # The same with a greater height: the first two are beaten in one objective, and no better in the other.
+    space["level"] = {"values": [1, 100]}
+    files = run(store, parameters=space, metric=both).files
+    sync(files, uri)
+    means = analysis.load(store.address, "bowls").front()
+    assert tagged() == {f"x={row['x']:g} level={row['level']}" for _, row in means.iterrows()}
+    assert tagged() >= {"x=0 level=100", "x=3 level=100"}
+    assert sync(files, uri) == 0
+
+
+def test_cells_that_were_stopped_are_tagged_and_are_not_among_the_best(store: Store, uri: str) -> None:
+    files = run(store, parameters={"x": {"values": [0.0, 1.0, 3.0]}}).files
+    sweep = analysis.load(store.address, "bowls")
+    best = sweep.read("runs", ["run_id"], {"x": 3})["run_id"].tolist()
+    cut_short(files, best[:1], 1)
+    sync(files, uri)
+    nested = nested_runs(uri)
+    assert nested["x=3"].data.tags["mislabel.stopped"] == "1"
+    assert "mislabel.stopped" not in nested["x=1"].data.tags
+    loss = sweep.cells("loss", where={"x": 1})["mean"].iloc[0]
+    assert parent_of(uri).data.metrics["best_loss"] == pytest.approx(loss)
+    assert "| 3 |" not in parent_of(uri).data.tags["mlflow.note.content"]
+
+
+def test_per_run_there_is_a_nested_run_for_every_run(store: Store, uri: str) -> None:
+    files = run(store, track={"per": "run"}).files
+    assert sync(files, uri) == 6
+    nested = nested_runs(uri)
+    assert set(nested) == {f"x={x} seed={seed}" for x in (0, 1, 2) for seed in (0, 1)}
+    runs = runs_table(files).set_index("run_id")
+    for shown in nested.values():
+        assert shown.data.metrics["loss"] == pytest.approx(runs.loc[shown.data.tags["mislabel.run"], "loss"])
+        assert "loss_std" not in shown.data.metrics
+        assert shown.data.params["seed"] == shown.info.run_name[-1]
+
+
+def test_the_saved_view_lists_what_varies_and_ranks_by_the_objective(files: SweepFiles, uri: str) -> None:
+    sync(files, uri)
+    tag = client_of(uri).get_experiment_by_name("bowls").tags["mlflow.sharedViewState.cells"]
+    view = json.loads(tag)
+    state = json.loads(zlib.decompress(base64.b64decode(view["state"].removeprefix("deflate;"))))
+    assert state["selectedColumns"][:3] == ["params.`x`", "metrics.`loss`", "metrics.`loss_std`"]
+    assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`loss`", True)
+    found = client_of(uri).search_runs(["1"], state["searchFilter"], order_by=["metrics.`loss` ASC"])
+    assert [shown.info.run_name for shown in found] == ["x=2", "x=1", "x=0"]
+
+
+def test_a_real_task_is_shown(store: Store, uri: str) -> None:
+    sizes = {"samples": 16, "dim": 4, "width": 8, "test_samples": 16, "steps": 20, "frames": 5}
+    files = run(
+        store,
+        name="xor",
+        task="xor_clusters",
+        metric={"name": "test_accuracy", "goal": "maximize"},
+        parameters={**sizes, "noise_rate": {"values": [0.0, 0.25]}},
+    ).files
+    assert sync(files, uri) == 2
+    means = runs_table(files).groupby("noise_rate")["test_accuracy"].mean()
+    for rate, shown in zip(
+        (0.0, 0.25), (nested_runs(uri, "xor")[name] for name in ("noise_rate=0", "noise_rate=0.25")), strict=True
+    ):
+        assert shown.data.metrics["test_accuracy"] == pytest.approx(means[rate])
+        assert shown.data.params["dim"] == "4"
