@@ -1,13 +1,14 @@
-"""Regularization by Misclassification. Claims on a neuron, networks under pure noise, the hypercube and the basis."""
+"""Regularization by Misclassification. Claims on a neuron, pure noise, the hypercube, the basis, and images."""
 
 import numpy as np
 
 from analysis.claim import Claim, Region, at_least, at_most, near
 from analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
-from analysis.sweep import Sweep
+from analysis.sweep import Sweep, Where
 
 _HINGE, _LOGISTIC = {"loss": "hinge"}, {"loss": "logistic"}
 _OF_ORDER_ONE = Region(1 / 3, 3)
+_CLEAN, _NOISY, _SMOOTHED = {"noise_rate": 0.0, "smoothing": 0.0}, {"noise_rate": 0.1}, {"smoothing": 0.1}
 
 
 def _linearity(sweep: Sweep) -> Estimate:
@@ -49,6 +50,24 @@ def _alive(sweep: Sweep) -> Estimate:
 def _gain(sweep: Sweep, metric: str) -> Estimate:
     """The metric without noise minus that with p = 0.2, by seed."""
     return mean_of(at_end(sweep, metric, {"noise_rate": 0.0}) - at_end(sweep, metric, {"noise_rate": 0.2}))
+
+
+def _change(sweep: Sweep, metric: str, first: Where, second: Where) -> Estimate:
+    """The metric of some runs minus that of others, by seed."""
+    return mean_of(at_end(sweep, metric, first) - at_end(sweep, metric, second))
+
+
+def _deepening(sweep: Sweep) -> Estimate:
+    """Correlation over hidden layers of their number with how much sparser smoothing makes them, by seed."""
+    shares = [_layer_shares(sweep, where) for where in (_CLEAN, _SMOOTHED)]
+    sparser = [shares[0][seed] - shares[1][seed] for seed in shares[0]]
+    return mean_of([float(np.corrcoef(np.arange(len(each)), each)[0, 1]) for each in sparser])
+
+
+def _layer_shares(sweep: Sweep, where: Where) -> dict[int, np.ndarray]:
+    arrays = sweep.read("arrays", ["seed", "step", "values"], {**where, "metric": "layer_active_share"})
+    last = arrays[arrays["step"] == arrays["step"].max()]
+    return {seed: np.array(values) for seed, values in zip(last["seed"], last["values"], strict=True)}
 
 
 CLAIMS = (
@@ -202,5 +221,139 @@ CLAIMS = (
         "test error at p = 0 minus p = 0.2, mean over widths, scales and rates",
         at_least(0.0),
         lambda sweep: _gain(sweep, "test_error"),
+    ),
+    Claim(
+        "misclassification/fig5",
+        "Figure 5: without label noise 25 % of neurons are active",
+        "share of neurons that fire on an image at the end, p = 0",
+        near(0.25, 0.03),
+        lambda sweep: mean_of(at_end(sweep, "active_share", _CLEAN)),
+        at_any_size=False,
+    ),
+    Claim(
+        "misclassification/fig5",
+        "Figure 5: with label noise p = 0.1 only 6 % are",
+        "share of neurons that fire on an image at the end, p = 0.1",
+        near(0.06, 0.015),
+        lambda sweep: mean_of(at_end(sweep, "active_share", _NOISY)),
+        at_any_size=False,
+    ),
+    Claim(
+        "misclassification/fig5",
+        "Figure 5: label noise yields sparser activation",
+        "active share at p = 0 minus p = 0.1",
+        at_least(0.05),
+        lambda sweep: _change(sweep, "active_share", _CLEAN, _NOISY),
+    ),
+    Claim(
+        "misclassification/fig5",
+        "Figure 5: label noise yields better test accuracy",
+        "test error at p = 0 minus p = 0.1",
+        at_least(0.0),
+        lambda sweep: _change(sweep, "test_error", _CLEAN, _NOISY),
+    ),
+    Claim(
+        "misclassification/fig5",
+        "Section 6.5: label smoothing yields sparser activation too",
+        "active share without smoothing minus that with 0.1",
+        at_least(0.02),
+        lambda sweep: _change(sweep, "active_share", _CLEAN, _SMOOTHED),
+    ),
+    Claim(
+        "misclassification/fig5",
+        "Figure 6: 104 neurons are associated with a digit without label noise",
+        "neurons that fire at least twice as often for some digit as for any other, p = 0",
+        near(104, 20),
+        lambda sweep: mean_of(at_end(sweep, "class_neurons", _CLEAN)),
+        at_any_size=False,
+    ),
+    Claim(
+        "misclassification/fig5",
+        "Figure 6: 222 neurons are associated with a digit with label noise p = 0.1",
+        "neurons that fire at least twice as often for some digit as for any other, p = 0.1",
+        near(222, 30),
+        lambda sweep: mean_of(at_end(sweep, "class_neurons", _NOISY)),
+        at_any_size=False,
+    ),
+    Claim(
+        "misclassification/fig5",
+        "Figure 6: with label noise more neurons are associated with a digit",
+        "such neurons at p = 0.1 minus those at p = 0",
+        at_least(20),
+        lambda sweep: _change(sweep, "class_neurons", _NOISY, _CLEAN),
+    ),
+    Claim(
+        "misclassification/resnet20",
+        "Section 6.4: test accuracy of more than 92 % without label smoothing",
+        "test error at the end, without smoothing",
+        at_most(0.08),
+        lambda sweep: mean_of(at_end(sweep, "test_error", _CLEAN)),
+        at_any_size=False,
+    ),
+    Claim(
+        "misclassification/resnet20",
+        "Section 6.4: test accuracy of more than 92 % with label smoothing 0.1",
+        "test error at the end, smoothing 0.1",
+        at_most(0.08),
+        lambda sweep: mean_of(at_end(sweep, "test_error", _SMOOTHED)),
+        at_any_size=False,
+    ),
+    Claim(
+        "misclassification/resnet20",
+        "Section 6.4: 46.9 % of the last hidden layer is active without label smoothing",
+        "share of its 4,096 neurons that fire on an image, without smoothing",
+        near(0.469, 0.04),
+        lambda sweep: mean_of(at_end(sweep, "active_share", _CLEAN)),
+        at_any_size=False,
+    ),
+    Claim(
+        "misclassification/resnet20",
+        "Section 6.4: 27.5 % of the last hidden layer is active with label smoothing 0.1",
+        "share of its 4,096 neurons that fire on an image, smoothing 0.1",
+        near(0.275, 0.04),
+        lambda sweep: mean_of(at_end(sweep, "active_share", _SMOOTHED)),
+        at_any_size=False,
+    ),
+    Claim(
+        "misclassification/resnet20",
+        "Section 6.4: label smoothing makes the last hidden layer sparser",
+        "its active share without smoothing minus that with 0.1",
+        at_least(0.02),
+        lambda sweep: _change(sweep, "active_share", _CLEAN, _SMOOTHED),
+    ),
+    Claim(
+        "misclassification/resnet20",
+        "Section 6.4: the deeper the layer, the more so",
+        "correlation of a layer's number with how much sparser it is",
+        at_least(0.0),
+        _deepening,
+    ),
+    Claim(
+        "misclassification/beyond-images",
+        "Label noise yields sparser activation on images, beyond the paper's settings",
+        "active share at p = 0 minus p = 0.1, mean over widths, scales, losses and trained layers",
+        at_least(0.0),
+        lambda sweep: _change(sweep, "active_share", {"noise_rate": 0.0}, {"noise_rate": 0.1}),
+    ),
+    Claim(
+        "misclassification/beyond-images",
+        "Section 2: it does even if only one layer of weights is trained",
+        "active share at p = 0 minus p = 0.1, the first layer trained alone",
+        at_least(0.02),
+        lambda sweep: _change(
+            sweep, "active_share", {"noise_rate": 0.0, "trained": "first"}, {"noise_rate": 0.1, "trained": "first"}
+        ),
+    ),
+    Claim(
+        "misclassification/beyond-images",
+        "Section 6.4: ten logistic losses yield sparser activation than the softmax's cross entropy",
+        "active share at p = 0.1 of the softmax minus that of logistic losses, both layers trained",
+        at_least(0.0),
+        lambda sweep: _change(
+            sweep,
+            "active_share",
+            {"noise_rate": 0.1, "trained": "both", "loss": "softmax"},
+            {"noise_rate": 0.1, "trained": "both", "loss": "logistic"},
+        ),
     ),
 )
