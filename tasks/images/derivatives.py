@@ -8,6 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from tasks.images.dense import DenseNetwork
 from tasks.images.network import Network, Seen
 
 Loss = Callable[[Tensor], Tensor]
@@ -48,6 +49,25 @@ def descend(
         if velocity is not None and momentum is not None:
             step = velocity[name].mul_(momentum.reshape(column)).add_(step)
         w.addcmul_(step, rate.reshape(column), value=-1)
+
+
+def step(
+    network: Network,
+    state: Mapping[str, Tensor],
+    x: Tensor,
+    loss: Loss,
+    rate: Tensor,
+    decay: Tensor | None = None,
+    momentum: Tensor | None = None,
+    velocity: Mapping[str, Tensor] | None = None,
+) -> Mapping[str, Tensor]:
+    """A step on each lane's own loss, in place, see `descend`; gives buffers, which are to be put into the state."""
+    if isinstance(network, DenseNetwork) and x.dim() == 5:
+        network.step(state, x.flatten(2), loss, rate, decay, momentum, velocity)
+        return {}
+    grads, seen = gradients(network, state, x, loss)
+    descend(network.trained(state), grads, rate, decay, momentum, velocity)
+    return seen.buffers
 
 
 def sample_gradients(

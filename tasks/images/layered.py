@@ -26,6 +26,7 @@ class LayeredNetwork(Network):
         declaration = Declaration(start, ntk)
         self._kind.build(declaration, torch.empty(1, 2, *size, device="meta"), *self._sizes)
         self._largest = declaration.largest
+        self._factors = declaration.factors
         super().__init__(declaration.weights)
 
     def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Seen:
@@ -57,7 +58,9 @@ class LayeredNetwork(Network):
         return _joined([self._pass(state, piece, lanes, training, watch) for piece in pieces], dim=1)
 
     def _pass(self, state: Mapping[str, Tensor], x: Tensor, lanes: int, training: bool, watch: bool) -> Seen:
-        net = Layers(state, lanes, training=training, watch=watch, start=self._start, ntk=self._ntk)
+        # A lane by itself: with colours last, convolutions need not bring images into an order of their own.
+        last = lanes == 1 and (self._together(x) == 1 or torch.is_autocast_enabled(x.device.type))
+        net = Layers(state, lanes, training=training, watch=watch, start=self._start, ntk=self._ntk, colours_last=last)
         outputs = self._kind.build(net, x, *self._sizes)
         return Seen(outputs, net.hidden, net.buffers)
 

@@ -32,6 +32,7 @@ class Layers:
         watch: bool = False,
         start: str = "he",
         ntk: bool = False,
+        colours_last: bool = False,
     ) -> None:
         self.lanes = lanes
         self.hidden: dict[str, Tensor] = {}
@@ -43,12 +44,15 @@ class Layers:
         self._watch = watch
         self._start = start
         self._ntk = ntk
+        self._format = torch.channels_last if colours_last else torch.contiguous_format
 
     def folded(self, x: Tensor) -> Tensor:
         """Images (l b c h w), or (b c h w) for all lanes alike, as (b, l·c, h, w)."""
         if x.dim() == 4:
-            return x.repeat(1, self.lanes, 1, 1)
-        return x.squeeze(0) if self.lanes == 1 else x.transpose(0, 1).flatten(1, 2)
+            return x.repeat(1, self.lanes, 1, 1).contiguous(memory_format=self._format)
+        if self.lanes == 1:
+            return x.squeeze(0).contiguous(memory_format=self._format)
+        return x.transpose(0, 1).flatten(1, 2)
 
     def unfolded(self, x: Tensor) -> Tensor:
         """Images (b, l·c, h, w) as (l b c h w)."""
@@ -143,6 +147,12 @@ class Declaration(Layers):
         self.weights: dict[str, Weight] = {}
         self.largest = 0
         """Numbers in the largest image inside a network, per sample."""
+        self.factors: dict[str, float] = {}
+        """By layer, what its weights are multiplied by."""
+
+    def _kernel(self, name: str, size: tuple[int, ...], fan_in: int, gain: float | None) -> tuple[Tensor, float]:
+        w, self.factors[name] = super()._kernel(name, size, fan_in, gain)
+        return w, self.factors[name]
 
     def _weight(self, name: str, declared: Weight) -> Tensor:
         assert name not in self.weights, f"two weights are called {name}"

@@ -2,9 +2,7 @@
 
     network = build(lanes.shape, data.size, outputs=10)
     state = network.init(lanes)
-    grads, seen = gradients(network, state, x, loss)
-    descend(network.trained(state), grads, lanes["learning_rate"])
-    state |= seen.buffers
+    state |= step(network, state, x, loss, lanes["learning_rate"])
 
 The state is by name, lane first, from each lane's own seed; x is (l b c h w), and `loss` goes from outputs (l b k) to a
 number per lane.
@@ -16,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from tasks.images.architectures import KINDS
+from tasks.images.dense import DenseNetwork
 from tasks.images.layered import LayeredNetwork
 from tasks.images.layers import STARTS
 from tasks.images.modular import RESNETS, ModularNetwork
@@ -61,4 +60,5 @@ def _built(
 ) -> Network:
     if kind in RESNETS:
         return ModularNetwork(kind, size[0], outputs)
-    return LayeredNetwork(kind, depth, width, start, ntk, size, outputs)
+    network = DenseNetwork if kind == "fc" else LayeredNetwork
+    return network(kind, depth, width, start, ntk, size, outputs)

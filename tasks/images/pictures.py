@@ -20,7 +20,10 @@ import torch
 from torch import Tensor
 
 from tasks.data.images import DataError, Images, class_words, images, part, subset
-from tasks.images.derivatives import descend, gradients
+from tasks.images.accelerated import AUTOCASTS, accelerated
+from tasks.images.dense import DenseNetwork
+from tasks.images.derivatives import step
+from tasks.images.lit import LitPixels, LitTraining
 from tasks.images.network import Network
 from tasks.lanes import Lanes
 from tasks.parameters import knob, shape
@@ -44,6 +47,8 @@ class Pictures(Training):
     batch: int = shape(256, at_least=0, help="images per step; 0: all at every step")
     optimizer: str = shape("sgd", choices=("sgd", "momentum"), help="plain steps, or steps with momentum")
     drops: str = shape("", help='epochs after which the rate drops, as in "100, 150" or "every 5"; empty: never')
+    autocast: str = shape("none", choices=AUTOCASTS, help="train in half precision where that is safe: less exact")
+    compiled: bool = shape(False, help="train with networks that torch compiles: needs a C++ compiler, less exact")
     learning_rate: float = knob(0.1, above=0, help="learning rate")
     drop: float = knob(0.5, above=0, help="what the rate is multiplied by at each of the drops")
     momentum: float = knob(0.9, at_least=0, below=1, help="momentum, where the optimizer has it")
@@ -117,18 +122,29 @@ def train(
     augmented: Augmentation | None = None,
 ) -> None:
     """Train from one step to another, in place; clone the state's tensors before."""
-    data, per_epoch = loaded(lanes), epoch_steps(lanes)
+    p, x, per_epoch = lanes.shape, loaded(lanes).train_x, epoch_steps(lanes)
+    network = accelerated(network, p.autocast, p.compiled)
     decay = lanes["weight_decay"] if any(params.weight_decay for params in lanes.params) else None
-    velocity = None
-    if lanes.shape.optimizer == "momentum":
-        velocity = {name: state[_velocity(name)] for name in network.weights}
-    for step in range(start, stop):
-        index = chosen(lanes, state, step)
-        x = taken(data.train_x, index)
-        x = scaled(lanes, augmented(x, step) if augmented else x)
-        grads, seen = gradients(network, state, x, partial(_told, loss, index, step))
-        descend(network.trained(state), grads, rate_at(lanes, step / per_epoch), decay, lanes["momentum"], velocity)
-        state |= seen.buffers
+    whole = scaled(lanes, x) if not p.batch and augmented is None else None
+    lit, moved = None, state
+    if isinstance(network, DenseNetwork) and p.pixels == "unit" and p.batch and augmented is None:
+        pixels = _lit(p.data, p.classes, p.samples, p.test_samples, p.subset, lanes.device)
+        lit = LitTraining(pixels, state)
+        x, moved = pixels.x, lit.state
+    velocity = {name: moved[_velocity(name)] for name in network.weights} if p.optimizer == "momentum" else None
+    for at in range(start, stop):
+        index = chosen(lanes, state, at)
+        if whole is None:
+            batch = taken(x, index)
+            batch = scaled(lanes, augmented(batch, at) if augmented else batch)
+        else:
+            batch = whole
+        told, rate = partial(_told, loss, index, at), rate_at(lanes, at / per_epoch)
+        state |= step(network, moved, batch, told, rate, decay, lanes["momentum"], velocity)
+        if lit is not None and decay is not None:
+            lit.decay_dark(rate, decay, lanes["momentum"])
+    if lit is not None:
+        lit.end()
 
 
 def _told(loss: Loss, index: Tensor, step: int, outputs: Tensor) -> Tensor:
@@ -181,6 +197,11 @@ def _drop_epochs(drops: str, epochs: float) -> int:
             raise ValueError(drops)
         return math.floor(epochs / distance)
     return sum(epochs >= float(word) for word in drops.split(",") if word.strip())
+
+
+@lru_cache(maxsize=16)
+def _lit(data: str, classes: str, samples: int, test_samples: int, subset: int, device: torch.device) -> LitPixels:
+    return LitPixels(part(data, classes, samples, test_samples, subset, device).train_x)
 
 
 @lru_cache(maxsize=16)

@@ -1,0 +1,48 @@
+"""Networks that train faster on a GPU, with results that are a little other: in bfloat16, or compiled.
+
+Of the half precisions bfloat16 alone is offered: it has float32's range, so that small gradients don't vanish and a
+loss needs no scaling. Weights, gradients, sums of batch norm and steps stay in float32.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from tasks.images.network import Network, Seen
+
+AUTOCASTS = ("none", "bfloat16")
+
+
+@lru_cache(maxsize=32)
+def accelerated(network: Network, autocast: str, compiled: bool) -> Network:
+    """The network, trained as these parameters say; it has the same state."""
+    return Accelerated(network, autocast, compiled) if autocast != "none" or compiled else network
+
+
+class Accelerated(Network):
+    def __init__(self, network: Network, autocast: str, compiled: bool) -> None:
+        super().__init__({**network.weights, **network.buffers})
+        self._half = autocast == "bfloat16"
+        self._forward: Callable[..., Seen] = network.forward
+        if compiled:
+            refuse_without_compiler()
+            self._forward = torch.compile(network.forward)
+
+    def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Seen:
+        own = {name: state[name] for name in (*self.weights, *self.buffers)}
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self._half):
+            seen = self._forward(own, x, training=training, watch=watch)
+        return Seen(seen.outputs.to(x.dtype), seen.hidden, seen.buffers)
+
+
+def refuse_without_compiler() -> None:
+    """RuntimeError where torch.compile can't work, which would say so less plainly."""
+    if not any(map(shutil.which, (os.environ.get("CXX") or "g++", "clang++"))):
+        raise RuntimeError(
+            "compiled: torch.compile needs a C++ compiler, and there is no g++ or clang++ on this machine; "
+            "install one, or leave compiled at false"
+        )

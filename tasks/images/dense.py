@@ -1,0 +1,86 @@
+"""Fully connected networks, with steps of gradient descent that are written by hand.
+
+A step is a few products of matrices, so what else it does costs as much: to record operations, to write gradients down
+and read them again. Here each product adds its gradient to the weights at once.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from tasks.images.layered import LayeredNetwork
+
+
+class DenseNetwork(LayeredNetwork):
+    @torch.no_grad()
+    def step(
+        self,
+        state: Mapping[str, Tensor],
+        x: Tensor,
+        loss: Callable[[Tensor], Tensor],
+        rate: Tensor,
+        decay: Tensor | None = None,
+        momentum: Tensor | None = None,
+        velocity: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Move the weights, in place, as `gradients` and `descend` together do; inputs are (l b d).
+
+        There may be fewer inputs than the network has, if the first layer's weights in this state are fewer as well.
+        """
+        layers = [name.removesuffix(".weight") for name in self.weights if name.endswith(".weight")]
+        inputs = [x]
+        for name in layers:
+            bias, w = state[f"{name}.bias"][:, None], state[f"{name}.weight"]
+            h = torch.baddbmm(bias, inputs[-1], w, alpha=self._factors[name])
+            inputs.append(h if name == layers[-1] else h.relu_())
+        outputs = inputs.pop().requires_grad_()
+        with torch.enable_grad():
+            (g,) = torch.autograd.grad(loss(outputs).sum(), outputs)  # l b k
+        descent = _Descent(state, rate, decay, momentum, velocity)
+        g = descent.begun(g)
+        for name, h in zip(reversed(layers), reversed(inputs), strict=True):
+            factor, after = self._factors[name], g
+            if h is not x:  # by the weights as they are before the step
+                g = torch.bmm(g, state[f"{name}.weight"].mT)
+                g = torch.ops.aten.threshold_backward(g if factor == 1 else g.mul_(factor), h, 0)
+            descent.place(f"{name}.weight").baddbmm_(h.mT, after, alpha=factor)
+            descent.place(f"{name}.bias").add_(after.sum(dim=1))
+            descent.end(f"{name}.weight", f"{name}.bias")
+
+
+class _Descent:
+    """Where a step's gradients are added to: the velocity, or the weights themselves if they come times -rate."""
+
+    def __init__(
+        self,
+        state: Mapping[str, Tensor],
+        rate: Tensor,
+        decay: Tensor | None,
+        momentum: Tensor | None,
+        velocity: Mapping[str, Tensor] | None,
+    ) -> None:
+        self._state, self._rate, self._decay = state, rate, decay
+        self._momentum, self._velocity = momentum, velocity
+
+    def begun(self, g: Tensor) -> Tensor:
+        """Derivatives with respect to the outputs, as the layers before get them."""
+        return g if self._velocity is not None else g * -self._rate[:, None, None]
+
+    def place(self, name: str) -> Tensor:
+        w = self._state[name]
+        if self._velocity is None:
+            return w if self._decay is None else w.mul_(1 - _column(self._rate * self._decay, w))
+        assert self._momentum is not None, "a velocity needs a momentum"
+        v = self._velocity[name].mul_(_column(self._momentum, w))
+        return v if self._decay is None else v.addcmul_(w, _column(self._decay, w))
+
+    def end(self, *names: str) -> None:
+        if self._velocity is not None:
+            for name in names:
+                w = self._state[name]
+                w.addcmul_(self._velocity[name], _column(self._rate, w), value=-1)
+
+
+def _column(values: Tensor, like: Tensor) -> Tensor:
+    return values.reshape([-1, *[1] * (like.dim() - 1)])

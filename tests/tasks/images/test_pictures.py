@@ -1,0 +1,228 @@
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tasks.data.images import DataError
+from tasks.images import pictures
+from tasks.images.dense import DenseNetwork
+from tasks.images.network import Network
+from tasks.images.networks import Architecture, build
+from tasks.images.pictures import Pictures
+from tasks.lanes import Lanes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params(Pictures, Architecture):
+    pass
+
+
+SMALL = {"classes": "0, 1", "samples": 50, "batch": 20, "depth": 2, "width": 7, "precision": "float64"}
+
+
+def params_of(**settings: Any) -> Params:
+    return Params(**{**SMALL, **settings})
+
+
+def lanes_of(*settings: dict[str, Any]) -> Lanes[Params]:
+    return Lanes([params_of(**each) for each in settings], range(len(settings)))
+
+
+def loss_of(lanes: Lanes[Params], seen: list[Tensor] | None = None) -> Callable[[Tensor, Tensor, int], Tensor]:
+    y = pictures.loaded(lanes).train_y
+
+    def loss(outputs: Tensor, index: Tensor, step: int) -> Tensor:
+        if seen is not None:
+            seen.append(index.clone())
+        return functional.cross_entropy(outputs.mT, y[index], reduction="none").mean(dim=1)
+
+    return loss
+
+
+def networks(lanes: Lanes[Params]) -> tuple[Network, dict[str, Tensor]]:
+    network = build(lanes.shape, pictures.loaded(lanes).size, outputs=2)
+    return network, pictures.started(lanes, network)
+
+
+def trained(lanes: Lanes[Params], *stops: int, seen: list[Tensor] | None = None) -> dict[str, Tensor]:
+    network, state = networks(lanes)
+    for start, stop in zip((0, *stops), stops, strict=False):
+        pictures.train(lanes, network, state, start, stop, loss_of(lanes, seen))
+    return state
+
+
+def trained_by_torch(lanes: Lanes[Params], lane: int, steps: int) -> dict[str, Tensor]:
+    """The same by autograd, whole images and torch's own SGD, in the order of images that the lane has."""
+    network, state = networks(lanes)
+    one = {name: state[name][[lane]].clone().requires_grad_() for name in network.weights}
+    params, p = lanes.params[lane], lanes.shape
+    sgd = torch.optim.SGD(
+        one.values(),
+        lr=params.learning_rate,
+        momentum=params.momentum if p.optimizer == "momentum" else 0.0,
+        weight_decay=params.weight_decay,
+    )
+    data, loss = pictures.loaded(lanes), loss_of(lanes)
+    for step in range(steps):
+        index = pictures.chosen(lanes, state, step)[[lane]]
+        x = pictures.scaled(lanes, data.train_x[index[0]])
+        for group in sgd.param_groups:
+            group["lr"] = pictures.rate_at(lanes, step / pictures.epoch_steps(lanes))[lane].item()
+        sgd.zero_grad()
+        loss(network.forward(one, x, training=True).outputs, index, step).sum().backward()
+        sgd.step()
+    return {name: tensor.detach()[0] for name, tensor in one.items()}
+
+
+@pytest.mark.parametrize("pixels", ["unit", "standardized"])
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize(
+    "shape", [{}, {"parametrization": "ntk"}, {"network": "cnn", "width": 2}, {"batch": 0}], ids=str
+)
+def test_training_is_that_of_torch(pixels: str, optimizer: str, decay: float, shape: dict[str, Any]) -> None:
+    common = {"pixels": pixels, "optimizer": optimizer, "drops": "1, 2", **shape}
+    lanes = lanes_of(
+        {**common, "learning_rate": 0.2, "momentum": 0.5, "drop": 0.1},
+        {**common, "learning_rate": 0.3, "weight_decay": decay},
+    )
+    state = trained(lanes, 3, 7)
+    for lane in range(2):
+        for name, expected in trained_by_torch(lanes, lane, 7).items():
+            torch.testing.assert_close(state[name][lane], expected)
+
+
+def test_hand_written_steps_are_taken_without_dark_pixels() -> None:
+    lanes = lanes_of({})
+    network, _ = networks(lanes)
+    assert isinstance(network, DenseNetwork)
+    before, after = networks(lanes)[1]["layer1.weight"], trained(lanes, 5)["layer1.weight"]
+    dark = pictures.loaded(lanes).train_x.flatten(1).amax(dim=0) == 0
+    assert 0 < dark.sum() < len(dark)
+    assert torch.equal(after[:, dark], before[:, dark])
+    assert (after[:, ~dark] != before[:, ~dark]).any(dim=2).all()
+
+
+def test_training_in_two_parts_is_exactly_training_at_once() -> None:
+    for settings in ({"optimizer": "momentum", "weight_decay": 0.1}, {"network": "cnn", "width": 2}):
+        lanes = lanes_of(settings, {**settings, "learning_rate": 0.3})
+        at_once, in_parts = trained(lanes, 8), trained(lanes, 2, 4, 5, 8)
+        assert at_once.keys() == in_parts.keys()
+        assert all(torch.equal(at_once[name], in_parts[name]) for name in at_once)
+
+
+def test_every_epoch_has_each_image_once_in_an_order_of_its_own() -> None:
+    seen: list[Tensor] = []
+    lanes = lanes_of({}, {"learning_rate": 0.3})
+    trained(lanes, 6, seen=seen)
+    assert [index.shape[1] for index in seen] == [20, 20, 10] * 2  # the last batch has what is left
+    first, second = torch.cat(seen[:3], dim=1), torch.cat(seen[3:], dim=1)
+    orders = [first[0], first[1], second[0], second[1]]
+    for order in orders:
+        assert sorted(order.tolist()) == list(range(50))
+    assert len({tuple(order.tolist()) for order in orders}) == 4
+
+
+def test_all_images_at_every_step_come_in_their_own_order() -> None:
+    seen: list[Tensor] = []
+    lanes = lanes_of({"batch": 0}, {"batch": 0})
+    assert pictures.epoch_steps(lanes) == 1
+    trained(lanes, 2, seen=seen)
+    assert all(index.tolist() == [list(range(50))] * 2 for index in seen)
+
+
+def test_the_rate_drops() -> None:
+    lanes = lanes_of({"drops": "1, 2.5", "drop": 0.5}, {"drops": "1, 2.5", "drop": 0.1})
+    rates = [pictures.rate_at(lanes, epochs).tolist() for epochs in (0.0, 0.9, 1.0, 2.5)]
+    assert rates == [pytest.approx(each) for each in ([0.1, 0.1], [0.1, 0.1], [0.05, 0.01], [0.025, 0.001])]
+    every = lanes_of({"drops": "every 2"})
+    assert [pictures.rate_at(every, epochs).item() for epochs in (1.9, 2.0, 4.0)] == [0.1, 0.05, 0.025]
+
+
+def test_pixels_are_scaled() -> None:
+    unit = lanes_of({})
+    x = pictures.scaled(unit, pictures.loaded(unit).train_x)
+    assert (x.min().item(), x.max().item()) == (0, 1)
+    standardized = lanes_of({"pixels": "standardized"})
+    x = pictures.scaled(standardized, pictures.loaded(standardized).train_x)
+    assert x.mean().item() == pytest.approx(0, abs=1e-12)
+    assert x.std(correction=0).item() == pytest.approx(1)
+    assert pictures.loaded(standardized).train_x.dtype == torch.uint8
+
+
+def test_augmented_images_are_what_is_trained_on() -> None:
+    lanes = lanes_of({}, {})
+    network, state = networks(lanes)
+    before = {name: tensor.clone() for name, tensor in state.items()}
+    shapes = []
+
+    def black(x: Tensor, step: int) -> Tensor:
+        shapes.append((step, tuple(x.shape), x.dtype))
+        return torch.zeros_like(x)
+
+    pictures.train(lanes, network, state, 0, 2, loss_of(lanes), black)
+    assert shapes == [(step, (2, 20, 1, 8, 8), torch.uint8) for step in (0, 1)]
+    assert torch.equal(state["layer1.weight"], before["layer1.weight"])  # of black images there is nothing to learn
+    assert not torch.equal(state["output.bias"], before["output.bias"])
+
+
+def test_a_run_trains_the_same_alone_and_in_a_pack() -> None:
+    settings = [{"learning_rate": rate, "optimizer": "momentum"} for rate in (0.1, 0.2, 0.3)]
+    lanes = lanes_of(*settings)
+    together = trained(lanes, 5)
+    for lane in range(3):
+        alone = trained(lanes.select([lane]), 5)
+        for name, tensor in alone.items():
+            torch.testing.assert_close(tensor[0], together[name][lane])
+
+
+@pytest.mark.parametrize("network", [{}, {"network": "cnn", "width": 4}, {"network": "resnet20", "depth": 1}], ids=str)
+def test_half_precision_is_close(network: dict[str, Any]) -> None:
+    full = {"precision": "float32", **network}
+    exact, half = trained(lanes_of(full, full), 5), trained(lanes_of(*[{**full, "autocast": "bfloat16"}] * 2), 5)
+    start = networks(lanes_of(full, full))[1]
+    for name, tensor in half.items():
+        assert tensor.dtype == exact[name].dtype
+        moved = (exact[name] - start[name]).double()
+        if tensor.dtype == torch.float32 and moved.norm() > 1e-3:
+            assert (tensor - exact[name]).double().norm() < 0.2 * moved.norm(), name
+    assert any(not torch.equal(half[name], exact[name]) for name in half)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+@pytest.mark.parametrize("network", [{}, {"network": "cnn", "width": 4}], ids=str)
+def test_compiled_networks_train_alike(network: dict[str, Any]) -> None:
+    settings = [{**network, "learning_rate": rate} for rate in (0.1, 0.2)]
+    plain, compiled = (
+        trained(lanes_of(*[{**each, "compiled": on} for each in settings]), 2, 5) for on in (False, True)
+    )
+    assert plain.keys() == compiled.keys()
+    for name, tensor in plain.items():
+        torch.testing.assert_close(compiled[name], tensor)
+
+
+def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RuntimeError, match="no g\\+\\+ or clang"):
+        trained(lanes_of({"compiled": True, "width": 3}), 1)
+
+
+def test_what_can_not_be_is_said() -> None:
+    assert list(pictures.conflicts(params_of(drops="100, 150"))) == []
+    for drops in ("soon", "every 0", "every now"):
+        (text,) = pictures.conflicts(params_of(drops=drops))
+        assert text.startswith(f"drops: {drops!r} is neither epochs")
+    with pytest.raises(DataError, match="batch: 51 images per step are more than the 50 for training; ask for fewer"):
+        pictures.data_of(params_of(batch=51))
+    with pytest.raises(DataError, match="'11' is not a class of digits"):
+        pictures.data_of(params_of(classes="0, 11"))
+    with pytest.raises(DataError, match="2,500 train samples of class 0, of which digits has"):
+        pictures.data_of(params_of(samples=5000))
+    (checksum,) = pictures.data_of(params_of()).values()
+    assert checksum.startswith("sha256:")
