@@ -1,4 +1,8 @@
-"""Zhang et al.: On the Learning Dynamics of Two-layer Linear Networks with Label Noise SGD. Synthetic claims."""
+"""Zhang et al.: On the Learning Dynamics of Two-layer Linear Networks with Label Noise SGD."""
+
+import math
+
+import pandas as pd
 
 from analysis.claim import Claim, at_least, at_most, near
 from analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
@@ -59,6 +63,21 @@ def _gentlest(sweep: Sweep) -> dict[str, float]:
     return {"step_size": float(runs["step_size"].min()), "target_norm": float(runs["target_norm"].max())}
 
 
+def _late(sweep: Sweep, metric: str) -> pd.Series:
+    """The metric's mean over the second half of training, as single steps jitter; by seed, at the largest σ."""
+    where = {"sigma": float(sweep.read("runs", ["sigma"])["sigma"].max())}
+    curves = sweep.read("curves", ["seed", "step", metric], where)
+    late = curves[curves["step"] >= curves["step"].max() / 2]
+    means: pd.Series = late.groupby("seed")[metric].agg(lambda values: values.mean(skipna=False))
+    return means
+
+
+def _times(sweep: Sweep, larger: str, smaller: str) -> Estimate:
+    """How many times larger one metric is than another, late in training: the geometric mean."""
+    log = mean_of((_late(sweep, larger) / _late(sweep, smaller)).map(math.log))
+    return Estimate(math.exp(log.mean), math.exp(log.low), math.exp(log.high), log.n)
+
+
 CLAIMS = (
     Claim(
         "label-noise-sgd/fig1",
@@ -108,6 +127,55 @@ CLAIMS = (
         "escape step with the larger η over that with the smaller",
         at_most(1.0),
         lambda sweep: _earlier(sweep, "step_size"),
+    ),
+    Claim(
+        "label-noise-sgd/fig2",
+        "Figure 2: without label noise the network behaves similarly to its linearization",
+        "distance of their outputs on training images over the linearization's norm, late in training",
+        at_most(0.1),
+        lambda sweep: mean_of(_late(sweep, "plain_train_gap")),
+    ),
+    Claim(
+        "label-noise-sgd/fig2",
+        "Figure 2: on test images too",
+        "the same distance on test images",
+        at_most(0.25),
+        lambda sweep: mean_of(_late(sweep, "plain_test_gap")),
+    ),
+    Claim(
+        "label-noise-sgd/fig2",
+        "Figure 2: with label noise it follows a distinctly different trajectory",
+        "distance to the linearization on training images, with noise over without",
+        at_least(3.0),
+        lambda sweep: _times(sweep, "noisy_train_gap", "plain_train_gap"),
+    ),
+    Claim(
+        "label-noise-sgd/fig2",
+        "Figure 2: that is no mere jitter: it leaves the linearization that is given the same noise, too",
+        "distance to that one with noise over distance to the other without, training images",
+        at_least(3.0),
+        lambda sweep: _times(sweep, "control_train_gap", "plain_train_gap"),
+    ),
+    Claim(
+        "label-noise-sgd/fig2",
+        "Figure 2: label noise induces the rich regime",
+        "change of the tangent kernel, with noise over without",
+        at_least(1.5),
+        lambda sweep: _times(sweep, "noisy_kernel_change", "plain_kernel_change"),
+    ),
+    Claim(
+        "label-noise-sgd/fig2",
+        "Figure 2c: with label noise the norm of the first layer diminishes",
+        "‖W₁‖_F late in training over that at the start",
+        at_most(0.95),
+        lambda sweep: mean_of(_late(sweep, "noisy_first_norm_ratio")),
+    ),
+    Claim(
+        "label-noise-sgd/fig2",
+        "Figure 2c: without label noise it stays",
+        "‖W₁‖_F late in training over that at the start, without noise",
+        near(1.0, 0.03),
+        lambda sweep: mean_of(_late(sweep, "plain_first_norm_ratio")),
     ),
     Claim(
         "label-noise-sgd/lemma33",
