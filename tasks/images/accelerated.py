@@ -4,10 +4,12 @@ Of the half precisions bfloat16 alone is offered: it has float32's range, so tha
 loss needs no scaling. Weights, gradients, sums of batch norm and steps stay in float32.
 """
 
+import importlib
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
@@ -30,6 +32,7 @@ class Accelerated(Network):
         self._forward: Callable[..., Seen] = network.forward
         if compiled:
             refuse_without_compiler()
+            _prepare_compiler()
             self._forward = torch.compile(network.forward)
 
     def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Seen:
@@ -46,3 +49,11 @@ def refuse_without_compiler() -> None:
             "compiled: torch.compile needs a C++ compiler, and there is no g++ or clang++ on this machine; "
             "install one, or leave compiled at false"
         )
+
+
+@cache
+def _prepare_compiler() -> None:
+    """torch's compiler is made of parts that torch itself warns of when it loads them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("torch._inductor.compile_fx")
