@@ -1,8 +1,21 @@
-"""Clean-priority learning. Claims on angles at initialization."""
+"""Clean-priority learning. Claims on angles at initialization, and on what is learned when.
 
-from analysis.claim import Claim, at_least, at_most
+Late curves are spiky, so that all but the start is read off running means over three frames. The *turn* of a run is
+where the residual of its noisy segment is largest.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+
+from analysis.claim import Claim, Region, at_least, at_most, near
 from analysis.estimate import Estimate, at_end, mean_of
 from analysis.sweep import Sweep
+
+_DEGREES = 180 / math.pi
+_WINDOW = 3
 
 
 def _at_512(sweep: Sweep, activation: str) -> Estimate:
@@ -25,6 +38,201 @@ def _expected_ratio(sweep: Sweep) -> float:
     """Deviations of sums over m neurons are of order 1/√m."""
     widths = sorted(set(sweep.read("runs", ["width"])["width"]))
     return float((widths[0] / widths[-1]) ** 0.5)
+
+
+def _told(sweep: Sweep, name: str) -> pd.DataFrame:
+    """A number of each run's story, by cell and seed."""
+    needed = ["run_id", "cell_id", "seed", "step", *_NEEDED]
+    curves = sweep.read("curves", needed).sort_values("step")
+    rows = [
+        {"cell_id": run["cell_id"].iloc[0], "seed": run["seed"].iloc[0], "value": _STORY[name](_Run(run))}
+        for _, run in curves.groupby("run_id")
+    ]
+    return pd.DataFrame(rows)
+
+
+class _Run:
+    """A run's curves: as measured at the start, as running means later on."""
+
+    def __init__(self, curves: pd.DataFrame) -> None:
+        self.first: pd.Series = curves.iloc[0]
+        self.smooth: pd.DataFrame = curves[_NEEDED].rolling(_WINDOW, center=True, min_periods=1).mean().iloc[1:]
+        self.turn: pd.Series = self.smooth.iloc[int(np.argmax(self.smooth["noisy_residual"]))]
+        self.last: pd.Series = self.smooth.iloc[-1]
+
+    def rise(self, metric: str) -> float:
+        """From the start to the turn."""
+        return float(self.turn[metric] - self.first[metric])
+
+    def fall(self, metric: str) -> float:
+        """From the turn to the end."""
+        return float(self.turn[metric] - self.last[metric])
+
+    def missed(self) -> float:
+        """By how much test error at the turn is over its minimum, as a share of how much it rises until the end."""
+        best = self.smooth["test_error"].min()
+        rise = self.last["test_error"] - best
+        return float((self.turn["test_error"] - best) / rise) if rise > 0 else math.inf
+
+
+_NEEDED = ["clean_error", "noisy_error", "noisy_residual", "clean_loss", "noisy_loss", "test_error", "alpha"]
+_STORY: dict[str, Callable[[_Run], float]] = {
+    "clean error falls": lambda run: -run.rise("clean_error"),
+    "clean loss falls": lambda run: -run.rise("clean_loss"),
+    "noisy error rises": lambda run: run.rise("noisy_error"),
+    "noisy residual rises": lambda run: run.rise("noisy_residual"),
+    "noisy loss rises": lambda run: run.rise("noisy_loss"),
+    "noisy error falls": lambda run: run.fall("noisy_error"),
+    "noisy loss falls": lambda run: run.fall("noisy_loss"),
+    "largest alpha": lambda run: float(run.smooth["alpha"].max()),
+    "alpha grows": lambda run: float(run.turn["alpha"] / run.first["alpha"]),
+    "missed": _Run.missed,
+}
+
+
+def _worst(sweep: Sweep, name: str, holds: Region) -> Estimate:
+    """The estimate of the cell in which the statement holds least."""
+    cells = [mean_of(rows["value"]) for _, rows in _told(sweep, name).groupby("cell_id")]
+    if holds.high == math.inf:
+        return min(cells, key=lambda estimate: estimate.low)
+    return max(cells, key=lambda estimate: estimate.high)
+
+
+def _story(
+    experiment: str, figure: str, bounds: dict[str, Region], *, losses: bool = False, where: str = ""
+) -> tuple[Claim, ...]:
+    """The claims that are made of every setting, with bounds that suit it."""
+
+    def claim(paper: str, quantity: str, name: str) -> Claim:
+        holds = bounds.get(name, _BOUNDS[name])
+        return Claim(
+            experiment, f"{figure}: {paper}", quantity + where, holds, lambda sweep: _worst(sweep, name, holds)
+        )
+
+    early = "from the start to the turn"
+    told = [
+        claim("in the early stage clean error falls", f"fall of clean error {early}", "clean error falls"),
+        claim("in the early stage noisy error rises", f"rise of noisy error {early}", "noisy error rises"),
+        claim("in the early stage the noisy residual rises", f"rise of E|f - y| {early}", "noisy residual rises"),
+        claim(
+            "later noisy labels are learned too", "fall of noisy error from the turn to the end", "noisy error falls"
+        ),
+        claim("α grows in the early stage (Theorem 4.5)", "α at the turn over that at the start", "alpha grows"),
+        claim("α reaches 1", "largest α", "largest alpha"),
+        claim(
+            "test error has its minimum near the turn",
+            "test error at the turn minus its minimum, over its rise from there to the end",
+            "missed",
+        ),
+    ]
+    if losses:
+        told += [
+            claim("the clean loss falls in the early stage (Figure 10)", f"its fall {early}", "clean loss falls"),
+            claim("the noisy loss rises in the early stage (Figure 10)", f"its rise {early}", "noisy loss rises"),
+            claim("the noisy loss falls later (Figure 10)", "its fall from the turn to the end", "noisy loss falls"),
+        ]
+    return tuple(told)
+
+
+_BOUNDS = {
+    "clean error falls": at_least(0.2),
+    "noisy error rises": at_least(0.2),
+    "noisy residual rises": at_least(0.05),
+    "noisy error falls": at_least(0.1),
+    "alpha grows": at_least(1.5),
+    "largest alpha": at_least(1.0),
+    "missed": at_most(0.3),
+    "clean loss falls": at_least(0.1),
+    "noisy loss rises": at_least(0.1),
+    "noisy loss falls": at_least(0.1),
+}
+# A noisy label is one of nine: before training, nine tenths are missed already.
+_OF_TEN = {"noisy error rises": at_least(0.02)}
+
+
+def _classes(text: str) -> int:
+    return len(text.split(",")) if text else 10
+
+
+def _start_ratio_error(sweep: Sweep) -> Estimate:
+    """α_0 over what the theory has, in the cell that is farthest off."""
+    runs = sweep.read("runs", ["run_id", "noise_rate", "classes"])
+    curves = sweep.read("curves", ["run_id", "cell_id", "step", "alpha"]).merge(runs, on="run_id")
+    start = curves[curves["step"] == 0]
+    others = start["classes"].map(_classes) - 1
+    ratio = start["alpha"] / (start["noise_rate"] / (1 - start["noise_rate"]) / others)
+    cells = [mean_of(rows) for _, rows in ratio.groupby(start["cell_id"])]
+    return max(cells, key=lambda estimate: max(abs(estimate.low - 1), abs(estimate.high - 1)))
+
+
+def _start_angle(sweep: Sweep) -> Estimate:
+    """The angle between noisy and clean gradient of a class at the start, in degrees; the cell where it is smallest."""
+    curves = sweep.read("curves", ["cell_id", "step", "mean_angle"], {"step": 0})
+    cells = [mean_of(rows * _DEGREES) for _, rows in curves.groupby("cell_id")["mean_angle"]]
+    return min(cells, key=lambda estimate: estimate.low)
+
+
+def _sample_angles(sweep: Sweep, kind: str) -> dict[int, np.ndarray]:
+    """θ_g of samples at the start by seed, in degrees: a row per class."""
+    arrays = sweep.read("arrays", ["seed", "step", "metric", "values"], {"metric": f"{kind}_angles", "step": 0})
+    classes = _classes(str(sweep.read("runs", ["classes"])["classes"].iloc[0]))
+    rows = zip(arrays["seed"], arrays["values"], strict=True)
+    return {int(seed): np.asarray(values, dtype=float).reshape(classes, -1) * _DEGREES for seed, values in rows}
+
+
+def _on_its_side(sweep: Sweep, kind: str) -> Estimate:
+    """Share of samples whose gradient is on the side that it should be on, in the class with the smallest share."""
+    shares = []
+    for angles in _sample_angles(sweep, kind).values():
+        right = angles < 90 if kind == "clean" else angles > 90
+        shares.append(float(right.mean(axis=1).min()))
+    return mean_of(shares)
+
+
+def _in_order(sweep: Sweep, low: str, high: str) -> Estimate:
+    """Share of pairs of samples of which the first kind has the smaller θ_g, on the logit where that is smallest."""
+    lower, higher = _sample_angles(sweep, low), _sample_angles(sweep, high)
+    return mean_of([float((lower[seed][:, :, None] < higher[seed][:, None]).mean(axis=(1, 2)).min()) for seed in lower])
+
+
+def _at_start(experiment: str, figure: str) -> tuple[Claim, ...]:
+    return (
+        Claim(
+            experiment,
+            f"{figure}: at initialization the noisy gradient of a class is opposite to the clean one",
+            "angle between them in degrees, mean over classes",
+            at_least(150.0),
+            _start_angle,
+            theory=lambda sweep: 180.0,
+        ),
+        Claim(
+            experiment,
+            f"{figure}: at initialization α is near δ/(1-δ), over k-1 with k classes",
+            "α over that",
+            near(1.0, 0.3),
+            _start_ratio_error,
+            theory=lambda sweep: 1.0,
+        ),
+    )
+
+
+def _histograms(experiment: str, figure: str) -> tuple[Claim, ...]:
+    return (
+        Claim(
+            experiment,
+            f"{figure}: gradients of clean samples are at small angles",
+            "share of clean samples with θ_g below 90°, worst class",
+            at_least(0.9),
+            lambda sweep: _on_its_side(sweep, "clean"),
+        ),
+        Claim(
+            experiment,
+            f"{figure}: gradients of noisy samples are at large angles",
+            "share of noisy samples with θ_g above 90°, worst class",
+            at_least(0.9),
+            lambda sweep: _on_its_side(sweep, "noisy"),
+        ),
+    )
 
 
 CLAIMS = (
@@ -73,4 +281,25 @@ CLAIMS = (
         at_least(0.95),
         lambda sweep: mean_of(at_end(sweep, "separated_share")),
     ),
+    *_at_start("clean-priority/fig4", "Section 4"),
+    *_histograms("clean-priority/fig4", "Figure 4"),
+    *_at_start("clean-priority/fig5", "Figure 6"),
+    *_story("clean-priority/fig5", "Figures 5, 6", {}),
+    *_story("clean-priority/fig10", "Figure 10", {}, losses=True),
+    *_at_start("clean-priority/fig7", "Figure 8"),
+    *_story("clean-priority/fig7", "Figures 7, 8", _OF_TEN, losses=True),
+    *_story("clean-priority/fig7-cifar10", "Figures 7, 8", _OF_TEN, losses=True),
+    *_at_start("clean-priority/fig9", "Figure 9"),
+    *_histograms("clean-priority/fig9", "Figure 9"),
+    Claim(
+        "clean-priority/fig9",
+        "Figure 9: samples of other classes are apart from those of the class",
+        "share of pairs (clean, other) of which the clean one has the smaller θ_g, worst logit",
+        at_least(0.9),
+        lambda sweep: _in_order(sweep, "clean", "other"),
+    ),
+    *_at_start("clean-priority/fig11", "Figure 11"),
+    *_story("clean-priority/fig11", "Figure 11", {}, where=", worst width"),
+    *_at_start("clean-priority/fig12", "Figure 12"),
+    *_story("clean-priority/fig12", "Figure 12", _OF_TEN, where=", worst noise level"),
 )
