@@ -63,19 +63,37 @@ def _gentlest(sweep: Sweep) -> dict[str, float]:
     return {"step_size": float(runs["step_size"].min()), "target_norm": float(runs["target_norm"].max())}
 
 
-def _late(sweep: Sweep, metric: str) -> pd.Series:
+def _late(sweep: Sweep, metric: str, **where: float) -> pd.Series:
     """The metric's mean over the second half of training, as single steps jitter; by seed, at the largest σ."""
-    where = {"sigma": float(sweep.read("runs", ["sigma"])["sigma"].max())}
+    where = {"sigma": _largest(sweep, "sigma"), **where}
     curves = sweep.read("curves", ["seed", "step", metric], where)
     late = curves[curves["step"] >= curves["step"].max() / 2]
     means: pd.Series = late.groupby("seed")[metric].agg(lambda values: values.mean(skipna=False))
     return means
 
 
-def _times(sweep: Sweep, larger: str, smaller: str) -> Estimate:
-    """How many times larger one metric is than another, late in training: the geometric mean."""
-    log = mean_of((_late(sweep, larger) / _late(sweep, smaller)).map(math.log))
+def _times(larger: pd.Series, smaller: pd.Series) -> Estimate:
+    """How many times larger one is than the other, by seed: the geometric mean."""
+    log = mean_of((larger / smaller).map(math.log))
     return Estimate(math.exp(log.mean), math.exp(log.low), math.exp(log.high), log.n)
+
+
+def _noisy_over_plain(sweep: Sweep, metric: str, **where: float) -> Estimate:
+    return _times(_late(sweep, f"noisy_{metric}", **where), _late(sweep, f"plain_{metric}", **where))
+
+
+def _largest(sweep: Sweep, parameter: str) -> float:
+    return float(sweep.read("runs", [parameter])[parameter].max())
+
+
+def _smallest(sweep: Sweep, parameter: str) -> float:
+    return float(sweep.read("runs", [parameter])[parameter].min())
+
+
+def _width_effect(sweep: Sweep) -> Estimate:
+    """Change of the kernel without noise: the widest network's over the narrowest's."""
+    wide, narrow = _largest(sweep, "width"), _smallest(sweep, "width")
+    return _times(_late(sweep, "plain_kernel_change", width=wide), _late(sweep, "plain_kernel_change", width=narrow))
 
 
 CLAIMS = (
@@ -147,21 +165,21 @@ CLAIMS = (
         "Figure 2: with label noise it follows a distinctly different trajectory",
         "distance to the linearization on training images, with noise over without",
         at_least(3.0),
-        lambda sweep: _times(sweep, "noisy_train_gap", "plain_train_gap"),
+        lambda sweep: _noisy_over_plain(sweep, "train_gap"),
     ),
     Claim(
         "label-noise-sgd/fig2",
         "Figure 2: that is no mere jitter: it leaves the linearization that is given the same noise, too",
         "distance to that one with noise over distance to the other without, training images",
         at_least(3.0),
-        lambda sweep: _times(sweep, "control_train_gap", "plain_train_gap"),
+        lambda sweep: _times(_late(sweep, "control_train_gap"), _late(sweep, "plain_train_gap")),
     ),
     Claim(
         "label-noise-sgd/fig2",
         "Figure 2: label noise induces the rich regime",
         "change of the tangent kernel, with noise over without",
         at_least(1.5),
-        lambda sweep: _times(sweep, "noisy_kernel_change", "plain_kernel_change"),
+        lambda sweep: _noisy_over_plain(sweep, "kernel_change"),
     ),
     Claim(
         "label-noise-sgd/fig2",
@@ -176,6 +194,34 @@ CLAIMS = (
         "‖W₁‖_F late in training over that at the start, without noise",
         near(1.0, 0.03),
         lambda sweep: mean_of(_late(sweep, "plain_first_norm_ratio")),
+    ),
+    Claim(
+        "label-noise-sgd/beyond-images",
+        "Wider networks are lazier",
+        "change of the tangent kernel without noise, widest over narrowest network",
+        at_most(0.9),
+        _width_effect,
+    ),
+    Claim(
+        "label-noise-sgd/beyond-images",
+        "Label noise induces the rich regime, from the NTK's initialization",
+        "change of the tangent kernel, with noise over without, largest σ, initialization scale 1",
+        at_least(1.5),
+        lambda sweep: _noisy_over_plain(sweep, "kernel_change", init_scale=1.0),
+    ),
+    Claim(
+        "label-noise-sgd/beyond-images",
+        "Label noise induces the rich regime, from a smaller initialization",
+        "the same at the smallest initialization scale, where the network is not lazy without noise",
+        at_least(1.5),
+        lambda sweep: _noisy_over_plain(sweep, "kernel_change", init_scale=_smallest(sweep, "init_scale")),
+    ),
+    Claim(
+        "label-noise-sgd/beyond-images",
+        "With label noise the norm of the first layer diminishes, with dense layers",
+        "‖W₁‖_F late in training over that at the start, largest σ, mean over widths and scales",
+        at_most(0.95),
+        lambda sweep: mean_of(_late(sweep, "noisy_first_norm_ratio")),
     ),
     Claim(
         "label-noise-sgd/lemma33",
