@@ -1,0 +1,87 @@
+"""Who fires for what, counted by hand and image by image."""
+
+import pytest
+import torch
+
+from tasks.images.networks import build
+from tasks.images.pictures import loaded
+from tasks.lanes import Lanes
+from tasks.misclassification.firing import associated, balanced, look
+from tasks.misclassification.images import Params
+
+
+@pytest.mark.parametrize(
+    ("firing", "is_associated"),
+    [
+        ([0.8, 0.4, 0.1], True),  # exactly twice as often
+        ([0.1, 0.39, 0.8], True),
+        ([0.8, 0.41, 0.1], False),
+        ([0.5, 0.5, 0.0], False),
+        ([0.01, 0.0, 0.0], True),  # rarely, but for one class alone
+        ([0.0, 0.0, 0.0], False),  # a dead neuron is associated with none
+        ([1.0, 1.0, 1.0], False),
+    ],
+)
+def test_a_neuron_is_associated_that_fires_twice_as_often_for_one_class_as_for_any_other(
+    firing: list[float], is_associated: bool
+) -> None:
+    assert associated(torch.tensor([firing])).tolist() == [is_associated]
+
+
+def test_as_many_images_of_each_class_are_seen_and_the_first_ones() -> None:
+    y = torch.tensor([0, 0, 1, 0, 2, 1, 1, 2, 0])
+    assert balanced(y, 6, 3).tolist() == [0, 1, 2, 4, 5, 7]
+    assert balanced(y, 3, 3).tolist() == [0, 2, 4]
+    assert balanced(y, 0, 3).tolist() == list(range(9))
+    assert balanced(y, 100, 3).tolist() == list(range(9)), "classes that have fewer give all they have"
+
+
+@pytest.mark.parametrize("network", ["fc", "resnet20"])
+def test_a_look_counts_firing_image_by_image(network: str) -> None:
+    # More images than are looked at in one part.
+    params = Params(network=network, depth=1, width=4, samples=270, pixels="standardized", precision="float64")
+    lanes = Lanes([params] * 2, [0, 1])
+    data = loaded(lanes)
+    net, x, y = build(params, data.size, 10), data.train_x, data.train_y
+    s = net.init(lanes)
+
+    def loss(outputs: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+        return -outputs.log_softmax(dim=2)[:, range(len(classes)), classes]
+
+    found = look(lanes, net, s, x, y, 10, loss)
+    pixels = x.double()
+    pixels = (pixels - pixels.mean()) / pixels.std(correction=0)
+    for lane in range(2):
+        own = {name: tensor[lane : lane + 1] for name, tensor in s.items()}
+        counts, wrong, lost, layers = None, 0, 0.0, []
+        for image, label in zip(pixels, y.tolist(), strict=True):
+            seen = net.forward(own, image[None], watch=True)
+            layers.append([(h > 0).double().mean().item() for h in seen.hidden.values()])
+            fires = (list(seen.hidden.values())[-1].flatten() > 0).double()
+            counts = torch.zeros(len(fires), 10, dtype=torch.float64) if counts is None else counts
+            counts[:, label] += fires
+            wrong += int(seen.outputs.argmax()) != label
+            lost += -seen.outputs[0, 0].log_softmax(dim=0)[label].item()
+        assert counts is not None
+        torch.testing.assert_close(found.firing[lane], counts / 27)
+        torch.testing.assert_close(found.active[lane], counts.sum(dim=1) / 270)
+        torch.testing.assert_close(found.layers[lane], torch.tensor(layers).double().mean(dim=0))
+        assert found.error[lane].item() == pytest.approx(wrong / 270)
+        assert found.loss[lane].item() == pytest.approx(lost / 270)
+        assert found.dead_neurons[lane].item() == sum(not row.any() for row in counts)
+        twice = 0
+        for row in counts.tolist():
+            best = max(row)
+            others = list(row)
+            others.remove(best)
+            twice += best > 0 and best >= 2 * max(others)
+        assert found.class_neurons[lane].item() == twice
+
+
+def test_outputs_that_are_not_numbers_have_no_error() -> None:
+    lanes = Lanes([Params(width=4, samples=20)], [0])
+    data = loaded(lanes)
+    net = build(lanes.shape, data.size, 10)
+    s = {name: torch.full_like(tensor, torch.nan) for name, tensor in net.init(lanes).items()}
+    found = look(lanes, net, s, data.train_x, data.train_y, 10, lambda outputs, y: outputs.sum(dim=2))
+    assert found.error.isnan().all()
