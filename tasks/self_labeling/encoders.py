@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tasks.images.accelerated import accelerated
 from tasks.images.architectures import KINDS, Kind
 from tasks.images.layered import LayeredNetwork
 from tasks.images.layers import Declaration, Layers
@@ -43,21 +44,23 @@ LAYERED: Mapping[str, Kind] = {
     "resnet20": KINDS["resnet20"],
 }
 ENCODERS = (*LAYERED, *RESNETS)
+RESNET_FEATURES = {"resnet18": 512, "resnet34": 512, "resnet50": 2048}
 
 
 class Encoder(Network):
     """A pass gives the projection as outputs (l b d), and the features (l b m) among what is seen on the way."""
 
-    def __init__(self, backbone: Network, size: tuple[int, int, int], layers: int, width: int, dim: int) -> None:
+    def __init__(self, backbone: Network, trained: Network, features: int, layers: int, width: int, dim: int) -> None:
+        """`trained` is the backbone as it goes in training, maybe in half precision."""
         self.backbone, self.dim = backbone, dim
-        features = _features(backbone, size)
+        self._trained = trained
         self._sizes = (*[width or features] * (layers - 1), dim)
         declaration = Declaration("torch", ntk=False)
         self._projected(declaration, torch.empty(1, 2, features, device="meta"))
         super().__init__({**backbone.weights, **backbone.buffers, **declaration.weights})
 
     def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Seen:
-        seen = self.backbone.forward(state, x, training=training, watch=watch)
+        seen = (self._trained if training else self.backbone).forward(state, x, training=training, watch=watch)
         net = Layers(state, len(seen.outputs), training=training, start="torch")
         return Seen(self._projected(net, seen.outputs), {**seen.hidden, FEATURES: seen.outputs}, seen.buffers)
 
@@ -74,26 +77,25 @@ class Encoder(Network):
 def encoder(shape: Any, size: tuple[int, int, int]) -> Encoder:
     """The encoder that a pack's shape names, for images of (c h w); other heights and widths go through it too."""
     p = shape
-    return _built(p.network, p.depth, p.width, p.stem == "small", size, p.head_layers, p.head_width, p.embedding)
+    backbone = p.network, p.depth, p.width, p.stem == "small", size, p.autocast, p.compiled
+    return _built(*backbone, p.head_layers, p.head_width, p.embedding)
 
 
 @lru_cache(maxsize=32)
 def _built(
-    kind: str, depth: int, width: int, small: bool, size: tuple[int, int, int], layers: int, head_width: int, dim: int
-) -> Encoder:
+    kind: str, depth: int, width: int, small: bool, size: tuple[int, int, int], autocast: str, compiled: bool,
+    layers: int, head_width: int, dim: int,
+) -> Encoder:  # fmt: skip
     backbone: Network
     if kind in RESNETS:
-        backbone = ModularNetwork(kind, size[0], outputs=0, small=small)
+        backbone, features = ModularNetwork(kind, size[0], outputs=0, small=small), RESNET_FEATURES[kind]
     else:
-        backbone = LayeredNetwork(LAYERED[kind], depth, width, "he", False, size, outputs=0)
-    return Encoder(backbone, size, layers, head_width, dim)
-
-
-def _features(backbone: Network, size: tuple[int, int, int]) -> int:
-    """How many features the backbone gives, found with tensors that have sizes alone."""
-    held = {**backbone.weights, **backbone.buffers}
-    state = {name: torch.empty(1, *weight.size, device="meta") for name, weight in held.items()}
-    return backbone.forward(state, torch.empty(1, 2, *size, device="meta")).outputs.shape[-1]
+        built = LAYERED[kind]
+        backbone = LayeredNetwork(built, depth, width, "he", False, size, outputs=0)
+        seen = torch.empty(1, 2, *size, device="meta")
+        said = built.build(Declaration("he", ntk=False), seen, depth or built.depth, width or built.width, 0)
+        features = said.shape[-1]
+    return Encoder(backbone, accelerated(backbone, autocast, compiled), features, layers, head_width, dim)
 
 
 def loadable(backbone: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from tasks.vision import vision
 
 
 def shape_of(**given: Any) -> Any:
-    usual = {"network": "convnet", "depth": 2, "width": 3, "stem": "small"}
+    usual = {"network": "convnet", "depth": 2, "width": 3, "stem": "small", "autocast": "none", "compiled": False}
     return SimpleNamespace(**(usual | {"head_layers": 3, "head_width": 0, "embedding": 5} | given))
 
 

@@ -194,6 +194,14 @@ def test_every_variant_trains_and_differs_from_the_usual(given: dict[str, str | 
     assert not torch.equal(one["conv1.weight"], other["conv1.weight"])
 
 
+def test_half_precision_trains_nearly_the_same() -> None:
+    params = replace(SMALL, precision="float32")
+    exact, half = trained(params, 3), trained(replace(params, autocast="bfloat16"), 3)
+    assert not torch.equal(exact["conv1.weight"], half["conv1.weight"])
+    torch.testing.assert_close(exact["conv1.weight"], half["conv1.weight"], rtol=0.05, atol=0.05)
+    assert {tensor.dtype for tensor in half.values()} == {torch.float32, torch.int64}
+
+
 def test_virtual_queries_of_several_crops_count_as_their_mean() -> None:
     params = replace(SMALL, mixup_views="weak")
     losses = {}
