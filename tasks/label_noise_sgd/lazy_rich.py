@@ -11,8 +11,12 @@ have one output with targets -1 and 1; more have an output each, with targets 0 
 own. As signs differ from image to image, a step on all n images feels a noise of σ²/n, and norms fall n times slower
 than by steps on single images.
 
-A network that jitters with the noise is off the noiseless linearization even where it is lazy. `noisy_linear` tells
-this apart: the linearization that is given the same noise.
+A network that jitters with the noise is off the noiseless linearization even where it is lazy: the linearization that
+is given the same noise (`noisy_linear`) jitters no less. It tells the two apart: `control_…` is the distance to it.
+
+The norm of the first layer falls where the layer is small, as the stem of a WideResNet is: every layer loses about the
+same sum of squares. With a dense first layer on images it stays, and from a small initialization, where a network is
+rich without noise, noise makes the tangent kernel change less, not more (`label-noise-sgd/beyond-images`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
