@@ -1,0 +1,115 @@
+"""Training on images: what packing gains, what a step of the papers' networks takes, what measuring adds to an epoch.
+
+Times are those of the processor, for one thread, so that they hold on a machine that does other things too.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tasks.data.images import AbsentData, images
+from tasks.images import pictures
+from tasks.images.networks import Architecture, build
+from tasks.images.pictures import Pictures
+from tasks.lanes import Lanes
+from tasks.pack import Pack
+from tasks.registry import find_task
+from tests.benchmarks.figure import Figure
+
+_LANES = 16
+_STEPS = 4
+_ROUNDS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params(Pictures, Architecture):
+    pass
+
+
+def fully_connected_in_packs() -> Iterator[Figure]:
+    """Two hidden layers on MNIST's 7 and 9, batches of 256: 16 lanes in a pack, against packs of one."""
+    torch.set_num_threads(1)
+    if not _there("mnist"):
+        return
+    for width, bound in ((64, 2.0), (512, 1.0)):
+        settings = {"data": "mnist", "classes": "7, 9", "batch": 256, "network": "fc", "width": width}
+        alone, packed = _fastest(_training(settings, 1, _LANES * _STEPS), _training(settings, _LANES, _STEPS))
+        name = f"2 hidden layers of {width}"
+        yield Figure(f"{name}, alone", 1e3 * alone / _LANES / _STEPS, "ms per run-step")
+        yield Figure(f"{name}, {_LANES} lanes", 1e3 * packed / _LANES / _STEPS, "ms per run-step")
+        yield Figure(f"{name}, faster when packed by", alone / packed, "×", bound, "at least")
+
+
+def steps_of_convolutions() -> Iterator[Figure]:
+    """A step of one network, at the sizes of the papers."""
+    torch.set_num_threads(1)
+    for network, data, batch in (("cnn", "mnist", 512), ("resnet9", "cifar10", 64), ("wide_resnet", "cifar10", 256)):
+        if _there(data):
+            settings = {"data": data, "batch": batch, "network": network}
+            (seconds,) = _fastest(_training(settings, 1, 1), rounds=3)
+            yield Figure(f"{network}, a batch of {batch}", seconds, "s per step")
+
+
+def segment_measurement() -> Iterator[Figure]:
+    """What a frame of clean-priority learning per epoch adds to the time of the epoch."""
+    torch.set_num_threads(1)
+    if not _there("mnist"):
+        return
+    task = find_task("clean_priority.images")
+    for network in ("fc", "cnn"):
+        settings = task.settings({"data": "mnist", "network": network, "noise_rate": 0.4, "steps": 10_000})
+        lanes: Lanes[Any] = Lanes([settings], [0])
+        pack = Pack(task, lanes)
+        steps = pictures.epoch_steps(lanes)
+        some = min(steps, 8)  # steps of an epoch are all alike
+        with torch.no_grad():
+            stretch, frame = _fastest(
+                partial(task.advance, lanes, pack.state, 1, 1 + some),
+                partial(task.measure, lanes, pack.state),
+                rounds=3,
+            )
+        epoch = stretch * steps / some
+        yield Figure(f"clean_priority.images, {network}, an epoch", epoch, "s")
+        yield Figure(f"clean_priority.images, {network}, a frame adds", 100 * frame / epoch, "% of an epoch", 15)
+
+
+def _there(data: str) -> bool:
+    try:
+        return bool(images(data))
+    except AbsentData:
+        return False
+
+
+def _training(settings: dict[str, Any], lanes: int, steps: int) -> Callable[[], None]:
+    """So many steps, as tasks take them."""
+    pack = Lanes([Params(learning_rate=0.01, **settings)] * lanes, range(lanes))
+    data = pictures.loaded(pack)
+    network = build(pack.shape, data.size, outputs=len(data.classes))
+    state = pictures.started(pack, network)
+
+    def loss(outputs: Tensor, index: Tensor, step: int) -> Tensor:
+        return functional.cross_entropy(outputs.mT, data.train_y[index], reduction="none").mean(dim=1)
+
+    return lambda: pictures.train(pack, network, state, 1, 1 + steps, loss)
+
+
+def _fastest(*works: Callable[[], object], rounds: int = _ROUNDS) -> list[float]:
+    """Seconds that each takes; they take turns, so that all have the same share of what else the machine does."""
+    seconds = [float("inf")] * len(works)
+    for work in works:
+        work()
+    for _ in range(rounds):
+        for i, work in enumerate(works):
+            began = time.process_time()
+            work()
+            seconds[i] = min(seconds[i], time.process_time() - began)
+    return seconds
+
+
+MEASURES = (fully_connected_in_packs, steps_of_convolutions, segment_measurement)
