@@ -14,9 +14,10 @@ than by steps on single images.
 A network that jitters with the noise is off the noiseless linearization even where it is lazy: the linearization that
 is given the same noise (`noisy_linear`) jitters no less. It tells the two apart: `control_…` is the distance to it.
 
-The norm of the first layer falls where the layer is small, as the stem of a WideResNet is: every layer loses about the
-same sum of squares. With a dense first layer on images it stays, and from a small initialization, where a network is
-rich without noise, noise makes the tangent kernel change less, not more (`label-noise-sgd/beyond-images`).
+The norm of the first layer falls visibly where the layer is small, as the stem of a WideResNet is: layers through which
+all of the signal goes lose about the same sum of squares, whatever their size. With a dense first layer on images it
+stays, and from a small initialization, where a network is rich without noise, noise makes the tangent kernel change
+less, not more (`label-noise-sgd/beyond-images`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
