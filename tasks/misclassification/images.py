@@ -3,6 +3,14 @@
 Cornacchia, Hazła, Nachum, Yehudayoff, Section 6.4 and Appendix F. On MNIST 600 hidden neurons and ten outputs train by
 SGD on one image per step, on the sum of ten logistic losses, with labels replaced at random (Figures 5 and 6); on
 CIFAR-10 a ResNet-20 trains on the softmax cross entropy with smoothed labels.
+
+Readings: a replaced label is any of the ten digits, the right one among them, and its ten outputs follow it. Pixels go
+from 0 to 1. Weights of variance 1, as in the paper's other experiments, don't train on MNIST; of those that are scaled
+by the fan-in (`init`) the paper does not say which, and firing after a few epochs is alike with all three. As in
+Definition 1, firing is measured on training images, of which 10,000 are looked at, as many of each class; so that how
+often a neuron fires for a digit is not a matter of how many there are of it. A neuron that never fires is associated
+with no digit. The last hidden layer of a ResNet-20 is what its last block ends with, after ReLU and before pooling:
+64×8×8, the 4,096 neurons of the paper. Pixels are standardized by the data's own mean and deviation.
 """
 
 from collections.abc import Iterator
