@@ -233,3 +233,15 @@ def test_settings_that_make_no_sense_together_are_refused() -> None:
     assert "is not a list of sizes" in said(replace(SMALL, crops="8, large", mixup_views="weak"))
     assert "is not a list of sizes" in said(replace(SMALL, crops="0", mixup_views="weak"))
     assert "make mixup_views weak or strong" in said(replace(SMALL, crops="8"))
+
+
+@pytest.mark.claims
+def test_training_improves_features_and_refined_labels_come_closer_to_the_ideal_than_one_hot_ones() -> None:
+    params = Params(
+        batch=64, depth=2, width=16, embedding=32, dictionary=256, smallest_crop=0.4, learning_rate=0.1, steps=250,
+        frames=2, probe="never", neighbours=20,
+    )  # fmt: skip
+    first, last = frames_of(params)
+    assert (last.metrics["knn_accuracy"] > first.metrics["knn_accuracy"]).all()
+    assert (last.metrics["label_distance"] < last.metrics["one_hot_distance"]).all()
+    assert (last.metrics["label_others_class_mass"] > 0.13).all()  # a tenth by chance
