@@ -17,6 +17,7 @@ from sweeps.errors import MislabelError
 from sweeps.sizing import ProfilerGone, Speed, measure_speed
 from sweeps.spec import Resources
 from sweeps.worker import device_name
+from tasks.data.folder import choose_folder, chosen_folder
 from tasks.footprint import memory_of
 from tasks.parameters import Value
 from tasks.registry import find_task
@@ -73,7 +74,7 @@ def far_profiler(resources: Resources, say: Callable[[str], None]) -> Iterator[F
     """A profiler with the resources of a worker; MislabelError where no machine has room for it."""
     # Where its machine is lost, Ray starts it on another.
     options = {"num_cpus": resources.cpu, "num_gpus": resources.gpu, "max_restarts": 3, "max_task_retries": 3}
-    actor = ray.remote(_Profiler).options(**options).remote(resources.cpu, resources.gpu)
+    actor = ray.remote(_Profiler).options(**options).remote(resources.cpu, resources.gpu, chosen_folder())
     profiler: FarProfiler | None = None
     try:
         profiler = FarProfiler(actor, _place(actor, say))
@@ -101,7 +102,8 @@ def _place(actor: Any, say: Callable[[str], None]) -> Place:
 
 
 class _Profiler:
-    def __init__(self, cpu: float, gpu: float) -> None:
+    def __init__(self, cpu: float, gpu: float, data: str | None) -> None:
+        choose_folder(data)
         torch.set_num_threads(max(1, int(cpu)))
         self._share = min(1.0, gpu)
         self._device = device_from_ray()

@@ -45,6 +45,7 @@ from sweeps.referee import Entry, Referee, Values, Watch, watch_of
 from sweeps.spec import Resources, spec_from_stored
 from sweeps.store import Store
 from sweeps.worker import Report, Worker
+from tasks.data.folder import choose_folder, chosen_folder
 
 STRETCH_SECONDS = 1.0
 # How often a pack whose worker or machine was lost is taken up again by another.
@@ -124,6 +125,7 @@ class _PackTrainable(tune.Trainable):
         self._config = config
         self._worker: Worker | None = None
         torch.set_num_threads(max(1, int(config["cpu"])))
+        choose_folder(config["data"])
         limit_memory(device_from_ray(), config["gpu"])
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -303,6 +305,7 @@ class _PackSearcher(Searcher):
         self._packs: dict[str, PackOrder] = {}
         self._fixed = {"store": store, "cpu": resources.cpu, "gpu": resources.gpu, "objectives": feed.means.names}
         self._fixed |= {"referee": referee, "spec": feed.plan.spec.to_yaml(), "room": room.key}
+        self._fixed |= {"data": chosen_folder()}
         self._room = room
         self._dry = False
         self._idle_since: float | None = None

@@ -31,6 +31,18 @@ token_file = click.option(
     "--token-file", envvar="MISLABEL_TOKEN_FILE", show_envvar=True, metavar="FILE",
     help="File with the cluster's token; on the head's own machine it is found by itself.",
 )  # fmt: skip
+
+
+def _choose_folder(ctx: click.Context, param: click.Parameter, folder: str | None) -> None:
+    from tasks.data.folder import choose_folder
+
+    choose_folder(folder)
+
+
+data = click.option(
+    "--data", envvar="MISLABEL_DATA", show_envvar=True, metavar="FOLDER", expose_value=False, callback=_choose_folder,
+    help="Where data sets are kept, on this machine and on those of the cluster; by default in the user's cache.",
+)  # fmt: skip
 spec_file = click.argument("spec", metavar="SPEC.yaml")
 
 

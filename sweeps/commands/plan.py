@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 @click.command()
 @options.spec_file
 @options.store
+@options.data
 @options.sets
 @options.quick
 @click.option(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", nargs=-1, metavar="[all | PAPER | PAPER/FIGURE]…")
 @options.store
+@options.data
 @options.mlflow
 @options.sets
 @click.option("--quick", is_flag=True, help="The small version of each experiment: minutes instead of an hour.")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.command()
 @options.spec_file
 @options.store
+@options.data
 @options.mlflow
 @options.sets
 @options.quick

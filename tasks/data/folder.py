@@ -16,6 +16,18 @@ def data_folder(given: str | Path | None = None) -> Path:
     return Path(chosen).expanduser().absolute() if chosen else _cache() / "mislabel" / "data"
 
 
+def chosen_folder() -> str | None:
+    """The folder that this process was told of, for processes on other machines, where ~ is another."""
+    chosen = os.environ.get(VARIABLE)
+    return None if not chosen else chosen if chosen.startswith("~") else os.path.abspath(chosen)
+
+
+def choose_folder(folder: str | None) -> None:
+    """Look for data sets there from now on, in this process and those it starts; None leaves it as it is."""
+    if folder:
+        os.environ[VARIABLE] = folder
+
+
 def shown(path: Path) -> str:
     """The path as people write it."""
     home = Path.home()

@@ -6,6 +6,7 @@ the order of the classes.
 """
 
 import hashlib
+import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -87,9 +88,10 @@ def fetched(name: str, folder: str | Path | None = None) -> Images:
     """
     try:
         return images(name, folder)
-    except AbsentData:
+    except AbsentData as absent:
         if name not in SOURCES:
-            raise
+            text = "every machine of a cluster must have it, or use a folder that all share, see mislabel run --data"
+            raise DataError(f"on {platform.node()}, {absent}; {text}") from None
     SOURCES[name].fetch(data_folder(folder), lambda what, done, total: None)
     return images(name, folder)
 

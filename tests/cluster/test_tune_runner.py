@@ -30,6 +30,7 @@ from sweeps.launch import Launch, Machine, prepare
 from sweeps.referee import Entry
 from sweeps.spec import Resources
 from sweeps.store import Store
+from tasks.data.images import keep
 
 pytestmark = [
     pytest.mark.ray,
@@ -83,6 +84,25 @@ def _inline(values: dict[str, Any], store: Store) -> Launch:
 def _metrics(store: Store, name: str) -> pd.DataFrame:
     sweep = analysis.load(store.address, name)
     return sweep.runs.set_index("run_id").sort_index()[["status", "step", *sweep.metrics]]
+
+
+def test_workers_find_the_data_folder_that_the_driver_was_told_of(
+    local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray was started before the folder was chosen, as a cluster is."""
+    x, y = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8), torch.arange(40) % 2
+    keep("images/dots", x, y, x, y, ["few", "many"], tmp_path / "data")
+    monkeypatch.setenv("MISLABEL_DATA", str(tmp_path / "data"))
+    values = {
+        "name": "dots",
+        "task": "clean_priority.images",
+        "parameters": {
+            "data": "images/dots", "classes": "", "width": 8, "batch": 10, "noise_rate": 0.3, "steps": 4, "frames": 2,
+        },
+        "seeds": 2,
+    }  # fmt: skip
+    launch = _on_ray(values, Store(str(tmp_path / "store")))
+    assert launch.feed.progress.statuses == {"done": 2}, launch.feed.errors
 
 
 def test_a_run_has_the_same_metrics_inline_on_ray_alone_and_packed(local_ray: None, tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from sweeps.check import checked_spec
 from sweeps.datasets import DataMissingError
+from sweeps.document import Document
 from sweeps.errors import MislabelError
 from sweeps.inline import run_inline
 from sweeps.launch import plan_sweep, prepare
@@ -45,6 +47,30 @@ def test_absent_data_is_told_before_anything_starts(
         prepare(bowl_spec(**wide), task, store, lambda text: None)
     assert str(planned.value) == str(launched.value) == text
     assert store.names() == []
+
+
+def test_a_search_needs_all_data_that_it_may_ask_for(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MISLABEL_DATA", str(tmp_path))
+    values: dict[str, Any] = {
+        "name": "search",
+        "task": "clean_priority.images",
+        "method": "tpe",
+        "metric": {"name": "test_error", "goal": "minimize"},
+        "parameters": {
+            "data": {"values": ["digits", "mnist", "images/birds", "cifar10"]},
+            "learning_rate": {"min": 0.01, "max": 0.1},
+        },
+        "exclude": ["data == 'cifar10'"],
+        "budget": {"cells": 4},
+        "seeds": 1,
+    }
+    spec, task = checked_spec(Document("test", values))
+    with pytest.raises(DataMissingError) as absent:
+        prepare(spec, task, store, lambda text: None)
+    lines = sorted(str(absent.value).splitlines())
+    assert [line.split(" is not in ")[0] for line in lines] == ["images/birds", "mnist"]
 
 
 def test_data_that_changed_is_not_mixed_with_what_it_was(store: Store) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.data.folder import alone, data_folder, md5_of, shown, written_whole
+from tasks.data.folder import alone, choose_folder, chosen_folder, data_folder, md5_of, shown, written_whole
 
 
 def test_the_folder_is_given_or_named_by_the_environment_or_in_the_cache(
@@ -56,3 +56,16 @@ def test_one_process_at_a_time_is_alone(tmp_path: Path) -> None:
     for process in both:
         process.join()
     assert not marks.exists()
+
+
+def test_other_machines_are_told_of_a_folder_that_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MISLABEL_DATA", raising=False)
+    assert chosen_folder() is None
+    choose_folder(None)
+    assert chosen_folder() is None
+    monkeypatch.setenv("MISLABEL_DATA", "")
+    choose_folder("shared")
+    assert chosen_folder() == str(tmp_path / "shared") == str(data_folder())
+    choose_folder("~/shared")
+    assert chosen_folder() == "~/shared"  # each has its own home

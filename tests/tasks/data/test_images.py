@@ -195,8 +195,18 @@ def test_a_part_is_fetched_where_the_machine_has_no_data_yet(tiny: Source, tmp_p
         images.images("tiny", tmp_path)
     assert part("tiny", "blue", folder=tmp_path).classes == ("blue",)
     assert len(images.images("tiny", tmp_path).train_y) == 12
-    with pytest.raises(AbsentData):
+    where = r"on \S+, images/birds is not in .*--from FOLDER; every machine of a cluster must have it, or use .*--data"
+    with pytest.raises(DataError, match=where):
         part("images/birds", folder=tmp_path)
+
+
+def test_whole_data_sets_are_shared_and_not_copied(tiny: Source, tmp_path: Path) -> None:
+    whole = part("tiny", folder=tmp_path)
+    assert whole.train_x.data_ptr() == images.images("tiny", tmp_path).train_x.data_ptr()
+    (file,) = (tmp_path / "converted").glob("tiny.pt")
+    mapped = Path("/proc/self/maps")
+    if mapped.exists():  # where Linux says what of memory is a file's
+        assert str(file) in mapped.read_text()
 
 
 PUBLISHED = {

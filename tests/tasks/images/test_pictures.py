@@ -23,6 +23,7 @@ class Params(Pictures, Architecture):
     pass
 
 
+NETWORKS: tuple[dict[str, Any], ...] = ({}, {"network": "cnn", "width": 4}, {"network": "resnet20", "depth": 1})
 SMALL = {"classes": "0, 1", "samples": 50, "batch": 20, "depth": 2, "width": 7, "precision": "float64"}
 
 
@@ -30,8 +31,8 @@ def params_of(**settings: Any) -> Params:
     return Params(**{**SMALL, **settings})
 
 
-def lanes_of(*settings: dict[str, Any]) -> Lanes[Params]:
-    return Lanes([params_of(**each) for each in settings], range(len(settings)))
+def lanes_of(*settings: dict[str, Any], device: str = "cpu") -> Lanes[Params]:
+    return Lanes([params_of(**each) for each in settings], range(len(settings)), torch.device(device))
 
 
 def loss_of(lanes: Lanes[Params], seen: list[Tensor] | None = None) -> Callable[[Tensor, Tensor, int], Tensor]:
@@ -182,7 +183,7 @@ def test_a_run_trains_the_same_alone_and_in_a_pack() -> None:
             torch.testing.assert_close(tensor[0], together[name][lane])
 
 
-@pytest.mark.parametrize("network", [{}, {"network": "cnn", "width": 4}, {"network": "resnet20", "depth": 1}], ids=str)
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
 def test_half_precision_is_close(network: dict[str, Any]) -> None:
     full = {"precision": "float32", **network}
     exact, half = trained(lanes_of(full, full), 5), trained(lanes_of(*[{**full, "autocast": "bfloat16"}] * 2), 5)
@@ -210,6 +211,34 @@ def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RuntimeError, match="no g\\+\\+ or clang"):
         trained(lanes_of({"compiled": True, "width": 3}), 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
+def test_a_gpu_trains_alike(network: dict[str, Any], lanes: int) -> None:
+    near, far = (trained(lanes_of(*[network] * lanes, device=device), 2, 5) for device in ("cpu", "cuda"))
+    for name, tensor in near.items():
+        torch.testing.assert_close(far[name].cpu(), tensor)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("faster", [{"autocast": "bfloat16"}, {"compiled": True}], ids=str)
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
+def test_a_gpu_trains_nearly_alike_when_it_is_faster(
+    network: dict[str, Any], faster: dict[str, Any], lanes: int
+) -> None:
+    plain = {"precision": "float32", **network}
+    exact = trained(lanes_of(*[plain] * lanes, device="cuda"), 5)
+    close = trained(lanes_of(*[{**plain, **faster}] * lanes, device="cuda"), 5)
+    start = networks(lanes_of(*[plain] * lanes, device="cuda"))[1]
+    for name in start:
+        moved = (exact[name] - start[name]).double().norm()
+        if exact[name].dtype == torch.float32 and moved > 1e-3:
+            assert (close[name] - exact[name]).double().norm() < 0.2 * moved, name
 
 
 def test_what_can_not_be_is_said() -> None:

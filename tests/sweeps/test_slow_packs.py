@@ -1,0 +1,73 @@
+"""Packs whose steps are slow and whose frames are far apart: they are checkpointed on time, and lose nothing."""
+
+import time
+from typing import Any
+
+import pytest
+
+from sweeps.check import checked_spec
+from sweeps.document import Document
+from sweeps.launch import prepare
+from sweeps.order import PackOrder
+from sweeps.plan import orders
+from sweeps.store import Store
+from sweeps.worker import Worker
+from tasks.images import derivatives
+from tests.bowls import CPU, MACHINE, curves_of
+
+STEPS, PER_EPOCH = 12, 5
+IMAGES: dict[str, Any] = {
+    "name": "slow",
+    "task": "clean_priority.images",
+    "parameters": {
+        "network": "cnn", "width": 2, "samples": 40, "test_samples": 20, "batch": 8, "noise_rate": 0.3,
+        "optimizer": "momentum", "measured_samples": 16, "histogram_samples": 3, "steps": STEPS, "frames": 2,
+        "learning_rate": {"values": [0.05, 0.1]},
+    },
+    "seeds": 1,
+    "resources": {"pack": 2},
+}  # fmt: skip
+
+
+def ordered(store: Store) -> PackOrder:
+    spec, task = checked_spec(Document("test", IMAGES))
+    launch = prepare(spec, task, store, lambda text: None)
+    launch.equip(MACHINE)
+    (order,) = orders(launch.plan)
+    return order
+
+
+def test_a_pack_that_is_killed_in_an_epoch_goes_on_to_the_same_bits(
+    store: Store, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Store(str(tmp_path_factory.mktemp("uninterrupted")))
+    order = ordered(other)
+    through = Worker(order, other.sweep("slow"), CPU)
+    while not through.work(10.0).finished:
+        pass
+
+    quick = derivatives.step
+
+    def slow(*given: Any) -> Any:
+        time.sleep(0.25)  # more than a stretch of training is meant to take
+        return quick(*given)
+
+    monkeypatch.setattr("tasks.images.pictures.step", slow)
+    monkeypatch.setattr("sweeps.worker.CHECKPOINT_SECONDS", 0.5)
+    files = store.sweep("slow")
+    order = ordered(store)
+    first = Worker(order, files, CPU)
+    while not list(files.checkpoints()):
+        assert not first.work(0.1).finished
+    at = first.convoy.step
+    assert 0 < at < PER_EPOCH, "a checkpoint is due after a few steps, whenever the next frame is"
+    first.work(0.1)  # what comes after the checkpoint is lost with the worker
+    del first
+
+    monkeypatch.setattr("tasks.images.pictures.step", quick)
+    second = Worker(order, files, CPU)
+    assert second.convoy.step == at
+    while not second.work(10.0).finished:
+        pass
+    whole, resumed = curves_of(other.sweep("slow")), curves_of(files)
+    assert resumed.equals(whole)
