@@ -139,7 +139,7 @@ _BOUNDS = {
     "noisy error rises": at_least(0.2),
     "noisy residual rises": at_least(0.05),
     "noisy error falls": at_least(0.1),
-    "alpha grows": at_least(1.5),
+    "alpha grows": at_least(1.2),
     "largest alpha": at_least(1.0),
     "missed": at_most(0.3),
     "clean loss falls": at_least(0.1),
