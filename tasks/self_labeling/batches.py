@@ -4,6 +4,7 @@ Each lane goes through the training images in an order of its own, anew in every
 are left out, as in MoCo.
 """
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -18,6 +19,11 @@ from tasks.images.augmentation import views
 from tasks.images.augmentation.views import Views
 from tasks.lanes import Lanes
 
+# Data sets of up to so many bytes are on the device; of larger ones, such as ImageNet, batches are brought there.
+_ON_DEVICE = 1 << 33
+# Means and deviations of pixels are those of as many images, evenly chosen, as have up to so many numbers.
+_LOOKED_AT = 1 << 28
+
 AUGMENTATIONS = {"cifar10": views.cifar10, "imagenet": views.imagenet}
 
 
@@ -28,7 +34,7 @@ class Batches:
         self._lanes = lanes
         self._epoch = -1
         self._order = torch.empty(0)
-        self.data: Images = pictures.loaded(lanes)
+        self.data = loaded(lanes)
         self.size: int = lanes.shape.batch or len(self.data.train_y)
         self.per_epoch = len(self.data.train_y) // self.size
         self.views = _views(lanes)
@@ -44,8 +50,18 @@ class Batches:
         return self._order[:, place * self.size : (place + 1) * self.size]
 
     def images(self, index: Tensor) -> Tensor:
-        """The images themselves, as bytes; (l s c h w)."""
-        return pictures.taken(self.data.train_x, index)
+        """The images themselves, as bytes on the lanes' device; (l s c h w)."""
+        x = self.data.train_x
+        return pictures.taken(x, index.to(x.device)).to(self._lanes.device)
+
+
+def loaded(lanes: Lanes[Any]) -> Images:
+    """The images that the run names: labels on the lanes' device, and pixels as far as they are not too many."""
+    p = lanes.shape
+    held = part(p.data, p.classes, p.samples, p.test_samples, p.subset)
+    if held.train_x.nbytes + held.test_x.nbytes <= _ON_DEVICE:
+        return pictures.loaded(lanes)
+    return replace(held, train_y=held.train_y.to(lanes.device), test_y=held.test_y.to(lanes.device))
 
 
 def scaled(x: Tensor, size: int) -> Tensor:
@@ -66,8 +82,7 @@ def crop_sizes(words: str) -> list[int]:
 
 def _views(lanes: Lanes[Any]) -> Views:
     p = lanes.shape
-    data = pictures.loaded(lanes)
-    channels, height, width = data.size
+    channels, height, width = loaded(lanes).size
     mean, std = ((0.0,) * channels, (1.0,) * channels) if p.pixels == "unit" else _statistics(lanes)
     made = AUGMENTATIONS[p.augmentation](p.view_size or min(height, width), mean, std)
     return replace(made, scale=(p.smallest_crop, 1.0)) if p.smallest_crop else made
@@ -80,4 +95,5 @@ def _statistics(lanes: Lanes[Any]) -> tuple[tuple[float, ...], tuple[float, ...]
 
 @lru_cache(maxsize=16)
 def _statistics_of(data: str, classes: str, samples: int, subset: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    return views.statistics(part(data, classes, samples, 0, subset).train_x)
+    x = part(data, classes, samples, 0, subset).train_x
+    return views.statistics(x[:: math.ceil(x.numel() / _LOOKED_AT)])

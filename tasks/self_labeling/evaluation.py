@@ -13,11 +13,11 @@ from torch import Tensor
 
 from tasks.corruption import corrupted
 from tasks.data.images import Images
-from tasks.images import pictures
 from tasks.images.augmentation.views import Views
 from tasks.lanes import Lanes
 from tasks.parameters import knob, shape
 from tasks.self_labeling import probe
+from tasks.self_labeling.batches import loaded
 from tasks.self_labeling.encoders import Encoder
 from tasks.self_labeling.neighbours import neighbour_accuracy
 from tasks.task import Metric, State
@@ -55,11 +55,13 @@ METRICS: Mapping[str, Metric] = {
 
 def evaluated(lanes: Lanes[Any], f: Encoder, views: Views, state: State, last: bool) -> dict[str, Tensor]:
     """The metrics, of which those of the probe are nan where it is not trained."""
-    p, data = lanes.shape, pictures.loaded(lanes)
+    p, data = lanes.shape, loaded(lanes)
     k, count = len(data.classes), len(data.train_y)
-    chosen = torch.arange(p.bank or count, device=lanes.device) * count // (p.bank or count)
+    bank = min(p.bank or count, count)
+    chosen = torch.arange(bank, device=lanes.device) * count // bank
     y, given = data.train_y[chosen], labels_given(lanes, data)[:, chosen]
-    train, test = (features(lanes, f, views, state, x) for x in (data.train_x[chosen], data.test_x))
+    train = features(lanes, f, views, state, data.train_x, chosen)
+    test = features(lanes, f, views, state, data.test_x)
     noisy = any(params.noise_rate for params in lanes.params)
 
     def voted(labels: Tensor) -> Tensor:
@@ -78,15 +80,23 @@ def evaluated(lanes: Lanes[Any], f: Encoder, views: Views, state: State, last: b
     return found | {"probe_accuracy": right, "noisy_probe_accuracy": learned(given) if noisy else right}
 
 
-def features(lanes: Lanes[Any], f: Encoder, views: Views, state: State, x: Tensor) -> Tensor:
-    """Of images x (n c h w), as they are; (l n m)."""
-    parts = [f.said(state, views.plain(x[part], lanes.dtype)) for part in pictures.parts(len(x), _TOGETHER)]
+def features(
+    lanes: Lanes[Any], f: Encoder, views: Views, state: State, x: Tensor, chosen: Tensor | None = None
+) -> Tensor:
+    """Of images x (n c h w), or of those at the chosen places, as they are; (l n m)."""
+    places = torch.arange(len(x), device=x.device) if chosen is None else chosen.to(x.device)
+    parts = [
+        f.said(state, views.plain(x[some].to(lanes.device), lanes.dtype)) for some in torch.split(places, _TOGETHER)
+    ]
     return torch.cat(parts, dim=1)
 
 
 def labels_given(lanes: Lanes[Any], data: Images) -> Tensor:
     """The labels that training images have where a share is wrong; (l n)."""
-    made: Tensor = lanes.once(
-        "labels", lambda: corrupted(lanes, data.train_y, len(data.classes), data.train_x.flatten(1) / 255)
-    )
+
+    def drawn() -> Tensor:
+        looked_at = data.train_x.flatten(1) / 255 if lanes.shape.corruption == "instance" else None
+        return corrupted(lanes, data.train_y, len(data.classes), looked_at)
+
+    made: Tensor = lanes.once("labels", drawn)
     return made

@@ -33,7 +33,7 @@ from tasks.images.derivatives import descend
 from tasks.images.pictures import Pictures
 from tasks.lanes import Lanes
 from tasks.parameters import knob, shape
-from tasks.self_labeling.batches import AUGMENTATIONS, Batches, crop_sizes, scaled
+from tasks.self_labeling.batches import AUGMENTATIONS, Batches, crop_sizes, loaded, scaled
 from tasks.self_labeling.contrast import contrast, key_set, log_similarity, one_hot, one_hot_contrast, unit
 from tasks.self_labeling.encoders import ENCODERS, LAYERED, Encoder, encoder, loadable
 from tasks.self_labeling.evaluation import METRICS as OF_FEATURES
@@ -145,7 +145,7 @@ class Losses:
 
 def init(lanes: Lanes[Params]) -> State:
     f = _encoder(lanes)
-    labels_given(lanes, pictures.loaded(lanes))
+    labels_given(lanes, loaded(lanes))
     w = f.init(lanes)
     dictionary = random_dictionary(lanes, lanes.shape.dictionary, f.dim)
     state = w | {f"{_TARGET}{name}": w[name].clone() for name in f.weights}
@@ -288,7 +288,7 @@ def exported(lanes: Lanes[Params], s: State, lane: int) -> dict[str, Tensor]:
 
 
 def _encoder(lanes: Lanes[Params]) -> Encoder:
-    channels, height, width = pictures.loaded(lanes).size
+    channels, height, width = loaded(lanes).size
     size = lanes.shape.view_size
     return encoder(lanes.shape, (channels, size or height, size or width))
 

@@ -212,6 +212,14 @@ def test_virtual_queries_of_several_crops_count_as_their_mean() -> None:
     assert losses["8, 6"] == pytest.approx((losses["8"] + losses["6"]) / 2)
 
 
+def test_images_that_stay_off_the_device_train_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_device = frames_of(replace(SMALL, steps=2, frames=2, probe_epochs=1))
+    monkeypatch.setattr("tasks.self_labeling.batches._ON_DEVICE", 0)
+    elsewhere = frames_of(replace(SMALL, steps=2, frames=2, probe_epochs=1))
+    for one, other in zip(on_device, elsewhere, strict=True):
+        assert all(np.array_equal(one.metrics[name], other.metrics[name], equal_nan=True) for name in one.metrics)
+
+
 def test_an_epoch_takes_each_image_once_but_for_those_that_fill_no_batch() -> None:
     batches = Batches(Lanes([SMALL] * 2, [0, 1]))
     first = torch.cat([batches.at(step) for step in range(7)], dim=1)
