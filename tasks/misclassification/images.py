@@ -79,6 +79,7 @@ METRICS = {
     ),
     "class_firing": Metric("the same of each class's images: neuron by neuron, its classes in order", per="class"),
 }
+_LAYERS = ("layer1.weight", "layer1.bias", "output.weight", "output.bias")
 
 
 def init(lanes: Lanes[Params]) -> State:
@@ -86,14 +87,13 @@ def init(lanes: Lanes[Params]) -> State:
 
 
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
-    s = {name: tensor.clone() for name, tensor in s.items()}
     if _has_two_layers(lanes.shape) and not any(params.weight_decay for params in lanes.params):
-        _train_two_layers(lanes, s, start, stop)
+        s = _with_two_layers_trained(lanes, s, start, stop)
     else:
+        s = {name: tensor.clone() for name, tensor in s.items()}
         augmented = None if lanes.shape.augmentation == "none" else partial(_augmented, lanes)
         pictures.train(lanes, _network(lanes), s, start, stop, partial(_training_loss, lanes), augmented)
-    s["epoch"].fill_(stop / pictures.epoch_steps(lanes))
-    return s
+    return {**s, "epoch": torch.full_like(s["epoch"], stop / pictures.epoch_steps(lanes))}
 
 
 def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
@@ -141,10 +141,10 @@ def _has_two_layers(p: Params) -> bool:
     return kind == ("fc", 1, "standard", 1, "sgd", "none")
 
 
-def _train_two_layers(lanes: Lanes[Params], s: dict[str, Tensor], start: int, stop: int) -> None:
-    data, per_epoch = pictures.loaded(lanes), pictures.epoch_steps(lanes)
-    w = torch.cat([s["layer1.weight"], s["layer1.bias"][:, None]], dim=1)
-    sgd = Sgd(w, s["output.weight"], s["output.bias"], lanes.shape.loss, both=lanes.shape.trained == "both")
+def _with_two_layers_trained(lanes: Lanes[Params], state: State, start: int, stop: int) -> State:
+    data, per_epoch, s = pictures.loaded(lanes), pictures.epoch_steps(lanes), dict(state)
+    w, b, a, c = (s[name] for name in _LAYERS)
+    sgd = Sgd(w, b, a, c, lanes.shape.loss, both=lanes.shape.trained == "both")
     for epoch in cut(start, stop, per_epoch):
         pictures.chosen(lanes, s, epoch.start)
         for stretch in stretches(epoch.start, epoch.stop, numbers=len(lanes), length=BLOCK):
@@ -154,15 +154,8 @@ def _train_two_layers(lanes: Lanes[Params], s: dict[str, Tensor], start: int, st
             rates = _rates(lanes, stretch, per_epoch)
             for _, at in blocks(stretch, BLOCK):
                 x = pictures.scaled(lanes, pictures.taken(data.train_x, index[:, at])).flatten(2)
-                sgd.train(functional.pad(x, (0, 1), value=1), targets[:, at], rates[:, at])
-    w, a, c = sgd.layers()
-    for name, layer in (
-        ("layer1.weight", w[:, :-1]),
-        ("layer1.bias", w[:, -1]),
-        ("output.weight", a),
-        ("output.bias", c),
-    ):
-        s[name].copy_(layer)
+                sgd.train(x, targets[:, at], rates[:, at])
+    return {**s, **dict(zip(_LAYERS, sgd.layers(), strict=True))}
 
 
 def _rates(lanes: Lanes[Params], stretch: range, per_epoch: int) -> Tensor:

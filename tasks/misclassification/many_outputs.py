@@ -1,8 +1,8 @@
 """One hidden layer of ReLU neurons and many outputs, trained by SGD on one sample per step, all lanes at once.
 
-N(x) = ReLU(xW)A + c, where inputs end with a 1, so that biases are W's last row. The iteration is that of `two_layers`:
-the steps of a block work on the preactivations of its samples alone, which a step moves by a column of the samples'
-Gram matrix, and W is moved once per block. A pass over W at every step would take most of the time.
+N(x) = ReLU(xW + b)A + c. The iteration is that of `two_layers`: the steps of a block work on the preactivations of its
+samples alone, which a step moves by a column of the samples' Gram matrix, and W is moved once per block. A pass over W
+at every step would take most of the time.
 """
 
 import torch
@@ -14,12 +14,12 @@ _gated = torch.ops.aten.threshold_backward.grad_input
 
 
 class Sgd:
-    """Trains a copy of the layers W (l d m), A (l m k) and c (l k), a block of samples at a time."""
+    """Trains a copy of the layers W (l d m), b (l m), A (l m k) and c (l k), a block of samples at a time."""
 
     # Steps are short: without inference mode, a good part of their time goes into what autograd might need.
     @torch.inference_mode()
-    def __init__(self, w: Tensor, a: Tensor, c: Tensor, loss: str, *, both: bool = True) -> None:
-        self._w = w.clone()
+    def __init__(self, w: Tensor, b: Tensor, a: Tensor, c: Tensor, loss: str, *, both: bool = True) -> None:
+        self._w = torch.cat([w, b[:, None]], dim=1)  # of inputs that end with a 1
         self._a = a.mT.clone(memory_format=torch.contiguous_format)  # l k m
         self._c = c[:, :, None].clone()
         self._logistic = loss == "logistic"
@@ -36,6 +36,8 @@ class Sgd:
         if count not in self._rooms:
             self._rooms[count] = _Room(w, a, count)
         room = self._rooms[count]
+        room.x[:, :, :-1] = x
+        x = room.x
         torch.bmm(x, w, out=room.h)
         torch.bmm(x, x.mT, out=room.gram)
         g, row, rates = room.g, room.row, rates.T[:, :, None, None].contiguous()  # t l 1 1
@@ -53,9 +55,10 @@ class Sgd:
             later.addcmul_(gram, r)
         w.baddbmm_(x.mT, room.h)
 
-    def layers(self) -> tuple[Tensor, Tensor, Tensor]:
-        """W (l d m), A (l m k) and c (l k) as they are now."""
-        return self._w, self._a.mT, self._c[:, :, 0]
+    def layers(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """W, b, A and c as they are now."""
+        # What is made in inference mode can't be trained otherwise; its copies can.
+        return self._w[:, :-1].clone(), self._w[:, -1].clone(), self._a.mT.contiguous(), self._c[:, :, 0].clone()
 
 
 class _Room:
@@ -63,6 +66,7 @@ class _Room:
 
     def __init__(self, w: Tensor, a: Tensor, steps: int) -> None:
         lanes, outputs, neurons = a.shape
+        self.x = w.new_ones(lanes, steps, w.shape[1])
         self.h = h = w.new_empty(lanes, steps, neurons)
         self.gram = gram = w.new_empty(lanes, steps, steps)
         self.row = w.new_empty(lanes, 1, neurons)
