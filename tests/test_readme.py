@@ -31,9 +31,10 @@ def _blocks(text: str, language: str) -> list[str]:
 
 
 def test_the_spec_of_the_readme_is_right() -> None:
-    grid, search = (checked_spec(read_document(text, "README.md")) for text in _blocks(README, "yaml"))
+    grid, search, images = (checked_spec(read_document(text, "README.md")) for text in _blocks(README, "yaml"))
     assert sum(len(cells) for cells in Space(*grid).cells()) > 10
     assert search[0].method.learns
+    assert images[0].keep == "weights"
 
 
 def test_the_readme_names_every_method_and_every_stopping_rule() -> None:
@@ -44,7 +45,7 @@ def test_the_readme_names_every_method_and_every_stopping_rule() -> None:
 
 
 def test_the_mistakes_that_the_readme_shows_are_reported_as_it_says() -> None:
-    text, _ = _blocks(README, "yaml")
+    text, *_ = _blocks(README, "yaml")
     broken = text.replace("noise_rate: {values", "nois_rate: {values").replace("{min: 0.01", "{min: -1")
     with pytest.raises(SpecError) as caught:
         checked_spec(read_document(broken, "noise.yaml"))
@@ -58,6 +59,8 @@ def test_the_mistakes_that_the_readme_shows_are_reported_as_it_says() -> None:
 def test_every_command_of_the_readme_exists_with_its_options(line: str) -> None:
     words = shlex.split(line, comments=True)
     command = cli.get_command(click.Context(cli), words[0])
+    if isinstance(command, click.Group):
+        command = command.get_command(click.Context(command), words[1])
     assert command is not None
     known = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in words if word.startswith("-")} <= known

@@ -207,6 +207,7 @@ task = Task(
     measure=measure,
     conflicts=_conflicts,
     data=pictures.data_of,
+    weights=lambda lanes, s: pictures.weights(_network(lanes), s),
     small={
         "samples": 40,
         "test_samples": 20,

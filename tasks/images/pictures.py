@@ -11,7 +11,7 @@ Each lane goes through the training images in an order of its own, anew in every
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, TypeVar
@@ -110,6 +110,11 @@ def started(lanes: Lanes[P], network: Network) -> dict[str, Tensor]:
     if lanes.shape.batch:
         state["order"] = _order(lanes, epoch=0)
     return state
+
+
+def weights(network: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """For a task's `weights`: the network, without what SGD keeps."""
+    return {name: state[name] for name in (*network.weights, *network.buffers)}
 
 
 def train(

@@ -206,6 +206,7 @@ task = Task(
     measure=measure,
     conflicts=conflicts,
     data=pictures.data_of,
+    weights=lambda lanes, s: pictures.weights(_network(lanes), s),
     block=BLOCK,
     small={"width": 12, "samples": 100, "test_samples": 50},
 )
