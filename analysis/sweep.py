@@ -200,6 +200,8 @@ class Sweep:
 
 def _is(name: str, value: Any, kind: pa.DataType) -> Any:
     values = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+    # Of a column that holds 0 alone, Parquet's statistics say -0 to 0, and Arrow takes its values for -0, unlike 0.
+    values += [0.0, -0.0] if pa.types.is_floating(kind) and 0 in values else []
     try:
         return pc.field(name).isin(pa.array(values, kind))
     except (pa.ArrowException, TypeError, ValueError):

@@ -106,6 +106,15 @@ def test_whole_and_other_numbers_choose_alike(sweep: Sweep, chosen: Any) -> None
     assert len(sweep.read("runs", ["seed"], {"seed": chosen})) == 8
 
 
+def test_a_column_that_is_zero_throughout_can_be_chosen_by(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    run(store, parameters={"x": 0.0, "surface": {"values": ["smooth", "rough"]}}, seeds=2)
+    still = analysis.load(store.address, "bowls")
+    for chosen in (0.0, -0.0, 0, [0.0, 1.0]):
+        assert len(still.read("runs", where={"x": chosen})) == 4
+    assert len(still.read("runs", where={"x": 1.0})) == 0
+
+
 def test_a_value_of_another_kind_is_refused_in_words(sweep: Sweep) -> None:
     with pytest.raises(MislabelError, match=r"where x: 'word' is not a value of that column, which holds double"):
         sweep.read("runs", ["x"], {"x": "word"})
