@@ -13,7 +13,6 @@ segments are those of its own logit (Appendix C.1), where noisy samples are oppo
 several outputs. Batch norm is as in evaluation.
 
 Segments are measured on `measured_samples` training samples, by one forward and one backward pass; 0 takes all of them.
-A tenth of the training set, once an epoch, adds about a tenth to the epoch, and the test set some more.
 """
 
 from collections.abc import Iterator
@@ -47,7 +46,7 @@ class Params(Pictures, LabelNoise, Architecture):
     spacing: str = shape("linear", choices=("linear", "log"), help="how the measured steps are spaced")
     classes: str = shape("7, 9", help='the classes taken, by name or number, as in "7, 9"; empty: all')
     measured_samples: int = shape(
-        1000, at_least=0, help="training samples on which segments are measured, as many of each; 0: all there are"
+        600, at_least=0, help="training samples on which segments are measured, as many of each; 0: all there are"
     )
     histogram_samples: int = shape(
         50, at_least=1, help="samples of each segment whose own gradients are measured at snapshots"
@@ -109,26 +108,24 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
 def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     parts, network, data = _segments(lanes), _network(lanes), pictures.loaded(lanes)
     keeps = int(s["step"][0]) in snapshot_steps(lanes.shape)
-    total = [segments.nothing(network, s)] * 2
-    sums, ratios, angles, sample_angles = [], [], [], []
-    for class_ in range(len(data.classes)):
-        pair = [segments.look(lanes, network, s, parts, class_, kind) for kind in (CLEAN, NOISY)]
-        clean, noisy = (seen.gradient for seen in pair)
-        total = [segments.sum_of(before, seen.gradient) for before, seen in zip(total, pair, strict=True)]
-        sums.append(torch.stack([seen.sums for seen in pair], dim=1))
-        ratios.append(segments.norm(noisy) / segments.norm(clean))
-        angles.append(segments.angle(noisy, clean))
-        if keeps:
-            sample_angles.append(class_angles(lanes, network, s, parts, class_, clean))
-    ratio, angle = torch.stack(ratios, dim=1), torch.stack(angles, dim=1)
+    classes = range(len(data.classes))
+    looks = [segments.look(lanes, network, s, parts, class_, kind) for class_ in classes for kind in (CLEAN, NOISY)]
+    products = segments.products([seen.gradient for seen in looks])
+    products = products.view(-1, len(classes), 2, len(classes), 2)
+    total, each = products.sum(dim=(1, 3)), products.diagonal(dim1=1, dim2=3).movedim(3, 1)  # l 2 2, l k 2 2
+    ratio, angle = segments.ratio(each), segments.angle(each)
+    sample_angles = [
+        class_angles(lanes, network, s, parts, class_, looks[2 * class_ + CLEAN].gradient)
+        for class_ in (classes if keeps else ())
+    ]
     # Arrays are kept at snapshots alone, so nothing is made of them elsewhere.
     nothing = ratio.new_empty(len(lanes), 0)
     return {
         "epoch": s["step"] / pictures.epoch_steps(lanes),
-        **_means(torch.stack(sums, dim=1), parts.counts),
+        **_means(torch.stack([seen.sums for seen in looks], dim=1).view(len(lanes), -1, 2, len(SUMMED)), parts.counts),
         **_tested(lanes, network, s),
-        "alpha": segments.norm(total[NOISY]) / segments.norm(total[CLEAN]),
-        "angle": segments.angle(total[NOISY], total[CLEAN]),
+        "alpha": segments.ratio(total),
+        "angle": segments.angle(total),
         "mean_alpha": ratio.mean(dim=1),
         "mean_angle": angle.mean(dim=1),
         "class_alpha": ratio,

@@ -8,7 +8,7 @@ Where not all samples are looked at, each segment is represented by as many of i
 and sums are scaled to the whole segment: wrong labels are then seen as well as right ones, whatever their share.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,16 +116,26 @@ def sum_of(one: Vector, other: Vector) -> Vector:
     return {name: tensor + other[name] for name, tensor in one.items()}
 
 
-def product(one: Vector, other: Vector) -> Tensor:
-    """Inner product; (l)."""
-    # Angles near 0 and 180 degrees are lost where such sums are rounded to single precision.
-    return torch.stack([(a * other[name]).flatten(1).sum(dim=1, dtype=torch.float64) for name, a in one.items()]).sum(0)
+def products(vectors: Sequence[Vector]) -> Tensor:
+    """Inner products of all pairs; (l v v)."""
+    found = []
+    for name in vectors[0]:
+        # Angles near 0 and 180 degrees are lost where such sums are rounded to single precision.
+        rows = torch.stack([vector[name].flatten(1) for vector in vectors], dim=1).double()
+        found.append(torch.bmm(rows, rows.mT))
+    return torch.stack(found).sum(dim=0)
 
 
 def norm(vector: Vector) -> Tensor:
-    return product(vector, vector).sqrt()
+    return products([vector])[:, 0, 0].sqrt()
 
 
-def angle(one: Vector, other: Vector) -> Tensor:
-    """In radians, nan where one of them is 0; (l)."""
-    return (product(one, other) / (norm(one) * norm(other))).clamp(-1, 1).arccos()
+def ratio(pairs: Tensor) -> Tensor:
+    """α, from inner products of clean and noisy gradients (... 2 2)."""
+    return (pairs[..., NOISY, NOISY] / pairs[..., CLEAN, CLEAN]).sqrt()
+
+
+def angle(pairs: Tensor) -> Tensor:
+    """The angle between clean and noisy gradients, from their inner products (... 2 2): radians, nan where one is 0."""
+    norms = (pairs[..., NOISY, NOISY] * pairs[..., CLEAN, CLEAN]).sqrt()
+    return (pairs[..., CLEAN, NOISY] / norms).clamp(-1, 1).arccos()

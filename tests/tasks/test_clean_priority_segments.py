@@ -139,5 +139,7 @@ def test_angles_and_norms_are_of_all_weights_together() -> None:
     one = {"a": torch.tensor([[3.0, 0.0]]), "b": torch.tensor([[[4.0]]])}
     other = {"a": torch.tensor([[0.0, 2.0]]), "b": torch.tensor([[[0.0]]])}
     assert float(segments.norm(one)) == 5
-    assert math.degrees(float(segments.angle(one, other))) == pytest.approx(90)
-    assert float(segments.angle(one, segments.sum_of(one, one))) == pytest.approx(0, abs=1e-7)
+    assert segments.products([one, other]).tolist() == [[[25, 0], [0, 4]]]
+    assert float(segments.ratio(segments.products([one, other]))) == 2 / 5
+    assert math.degrees(float(segments.angle(segments.products([one, other])))) == pytest.approx(90)
+    assert float(segments.angle(segments.products([one, segments.sum_of(one, one)]))) == pytest.approx(0, abs=1e-7)
