@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_LINES = 10
-_BINS = 60
 _STYLES = ("-", "--", ":", "-.")
 
 
@@ -98,9 +97,14 @@ def _draw_lines(axis: "Axes", sweep: Sweep, metric: str, by: Sequence[str], wher
         rows = line.rows
         axis.plot(rows["step"], rows["mean"], line.style, color=line.colour, label=line.label, linewidth=1.5)
         axis.fill_between(rows["step"], rows["low"], rows["high"], color=line.colour, alpha=0.15, linewidth=0)
-    if table["step"].max() > 100:
+    if _are_spread_by_factors(sorted(table["step"].unique())):
         axis.set_xscale("symlog", linthresh=1)
     _finish(axis, metric.replace("_", " "), "step")
+
+
+def _are_spread_by_factors(steps: Sequence[int]) -> bool:
+    """Whether steps lie closer to each other at the beginning than they would if they were spread evenly."""
+    return len(steps) > 2 and steps[-1] > 100 and 2 * steps[1] * (len(steps) - 1) < steps[-1]
 
 
 def _draw_histogram(
@@ -114,7 +118,7 @@ def _draw_histogram(
     step = max(steps) if at is None else min(steps, key=lambda known: abs(known - at))
     table = table[table["step"] == step].merge(sweep.read("runs", ["run_id", *names]), on="run_id")
     values = np.concatenate(table["values"].to_list())
-    edges = np.histogram_bin_edges(values[np.isfinite(values)], bins=_BINS)
+    edges = np.histogram_bin_edges(values[np.isfinite(values)], bins="auto")
     for line in _lines(table, names):
         kept = np.concatenate(line.rows["values"].to_list())
         counts, _ = np.histogram(kept[np.isfinite(kept)], edges)

@@ -59,3 +59,16 @@ def test_an_array_is_drawn_as_a_histogram_at_the_nearest_snapshot(store: Store, 
         text = (tmp_path / "a.svg").read_text()
         assert f"weight at step {shown}" in text
         assert "loss at step" not in text
+
+
+@pytest.mark.parametrize(("spacing", "scale"), [("log", "symlog"), ("linear", "linear")])
+def test_steps_are_drawn_as_they_are_spaced(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spacing: str, scale: str
+) -> None:
+    run(store, parameters={"steps": 400, "frames": 9, "spacing": spacing})
+    drawn = []
+    monkeypatch.setattr(plt, "close", lambda figure: drawn.append(figure.axes[0].get_xscale()))
+    draw_curves(analysis.load(store.address, "bowls"), tmp_path / "a.png", ["loss"])
+    assert drawn == [scale]
+    monkeypatch.undo()
+    plt.close("all")

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner, Result
 
 from sweeps.commands.main import cli
+from sweeps.datasets import DataMissingError
 
 
 def _reproduce(*words: str) -> Result:
@@ -41,3 +43,23 @@ def test_a_claim_that_is_not_confirmed_sets_the_exit_code_and_is_shown_as_such(t
     assert result.return_value == 1
     assert "NOT CONFIRMED Figure 2: it levels off near d·h (cross entropy)" in result.stdout
     assert "CONFIRMED     Figure 2: it levels off near d·h (hinge)" in result.stdout
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_of_several_experiments_those_that_want_a_gpu_are_left_out_where_there_is_none(tmp_path: Path) -> None:
+    names = ["misclassification/resnet20", "clean-priority/fig7-cifar10"]
+    result = _reproduce(*names, "--store", str(tmp_path), "--inline", "--no-mlflow")
+    assert result.stderr.count("left out: it wants a GPU, and there is none; --quick has its small version") == 2
+    assert result.return_value == 0
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_absent_data_is_named_once_after_all_that_could_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MISLABEL_DATA", str(tmp_path / "data"))
+    names = ["clean-priority/fig4", "clean-priority/fig9"]
+    words = ["--store", str(tmp_path / "store"), "--inline", "--no-mlflow"]
+    result = _reproduce(*names, *words)
+    assert result.stderr.count("fetch it with: mislabel data get mnist") == 1
+    assert result.return_value == 1
+    alone = CliRunner().invoke(cli, ["reproduce", names[0], *words], standalone_mode=False)
+    assert isinstance(alone.exception, DataMissingError)
