@@ -5,7 +5,7 @@ where the residual of its noisy segment is largest.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -99,14 +99,25 @@ def _worst(sweep: Sweep, name: str, holds: Region) -> Estimate:
 
 
 def _story(
-    experiment: str, figure: str, bounds: dict[str, Region], *, losses: bool = False, where: str = ""
+    experiment: str,
+    figure: str,
+    bounds: dict[str, Region],
+    *,
+    losses: bool = False,
+    where: str = "",
+    large_only: Sequence[str] = (),
 ) -> tuple[Claim, ...]:
-    """The claims that are made of every setting, with bounds that suit it."""
+    """The claims that are made of every setting, with bounds that suit it; some not of its small version."""
 
     def claim(paper: str, quantity: str, name: str) -> Claim:
         holds = bounds.get(name, _BOUNDS[name])
         return Claim(
-            experiment, f"{figure}: {paper}", quantity + where, holds, lambda sweep: _worst(sweep, name, holds)
+            experiment,
+            f"{figure}: {paper}",
+            quantity + where,
+            holds,
+            lambda sweep: _worst(sweep, name, holds),
+            at_any_size=name not in large_only,
         )
 
     early = "from the start to the turn"
@@ -292,7 +303,8 @@ CLAIMS = (
     *_story("clean-priority/fig10", "Figure 10", {}, losses=True),
     *_at_start("clean-priority/fig7", "Figure 8", _TEN_CLASSES),
     *_story("clean-priority/fig7", "Figures 7, 8", _OF_TEN, losses=True),
-    *_story("clean-priority/fig7-cifar10", "Figures 7, 8", _OF_TEN, losses=True),
+    # With batch norm and few images, α reaches 1 in some classes, and not in their sum.
+    *_story("clean-priority/fig7-cifar10", "Figures 7, 8", _OF_TEN, losses=True, large_only=["largest alpha"]),
     *_at_start("clean-priority/fig9", "Figure 9", _TEN_CLASSES),
     *_histograms("clean-priority/fig9", "Figure 9"),
     Claim(
