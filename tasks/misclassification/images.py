@@ -11,6 +11,11 @@ Definition 1, firing is measured on training images, of which 10,000 are looked 
 often a neuron fires for a digit is not a matter of how many there are of it. A neuron that never fires is associated
 with no digit. The last hidden layer of a ResNet-20 is what its last block ends with, after ReLU and before pooling:
 64×8×8, the 4,096 neurons of the paper. Pixels are standardized by the data's own mean and deviation.
+
+The paper's 25 % and 104 neurons without noise are those of the first five epochs. Once the rate is halved, fewer
+neurons fall silent: with p = 0.1 they level off at 9 % instead of 6 %, with the paper's 222 neurons, and without noise
+they come back to 29 %. At a constant rate (`drops: ""`) 6 % are reached, with more than 222 neurons. Noise on each of
+the ten outputs by itself would leave less than 4 %. No reading that was tried gives all four numbers.
 """
 
 from collections.abc import Iterator
