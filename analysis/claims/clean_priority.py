@@ -157,8 +157,8 @@ _BOUNDS = {
     "noisy loss rises": at_least(0.1),
     "noisy loss falls": at_least(0.1),
 }
-# A noisy label is one of nine: before training, nine tenths are missed already. Later, the many images of ten classes are
-# learned slowly, of which ten epochs see the beginning.
+# A noisy label is one of nine: before training, nine tenths are missed already. Later, the many images of ten classes
+# are learned slowly, of which ten epochs see the beginning.
 _OF_TEN = {"noisy error rises": at_least(0.02), "noisy error falls": at_least(0.0)}
 
 
