@@ -24,8 +24,8 @@ from sweeps.store import Store, SweepFiles
 from tests.bowls import CPU, bowl_values, curves_of, prepared, run, runs_of
 from tests.cluster.objects import ENVIRONMENT, ObjectStore, counted
 
-# A pack of it trains for a second or more.
-LONG: dict[str, Any] = {"parameters": {"x": {"values": [0.0, 1.0, 2.0]}, "steps": 4000}, "resources": {"pack": 3}}
+# A pack of it trains for longer than the second between two looks at whether to stop.
+LONG: dict[str, Any] = {"parameters": {"x": {"values": [0.0, 1.0, 2.0]}, "steps": 16_000}, "resources": {"pack": 3}}
 
 
 @pytest.fixture(scope="module")
