@@ -46,7 +46,7 @@ class Params(Pictures, LabelNoise, Architecture):
     spacing: str = shape("linear", choices=("linear", "log"), help="how the measured steps are spaced")
     classes: str = shape("7, 9", help='the classes taken, by name or number, as in "7, 9"; empty: all')
     measured_samples: int = shape(
-        600, at_least=0, help="training samples on which segments are measured, as many of each; 0: all there are"
+        500, at_least=0, help="training samples on which segments are measured, as many of each; 0: all there are"
     )
     histogram_samples: int = shape(
         50, at_least=1, help="samples of each segment whose own gradients are measured at snapshots"
