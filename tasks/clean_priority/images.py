@@ -166,10 +166,8 @@ def _relabelled(lanes: Lanes[Params], y: Tensor, classes: int, step: int) -> Ten
     """The labels y (l b) of a step, of which some may be replaced."""
     if not any(params.relabel_rate for params in lanes.params):
         return y
-    # An epoch's last batch may be smaller; numbers are drawn for a whole one, so that steps share none.
-    more = max(0, lanes.shape.batch - y.shape[1])
-    padded = torch.nn.functional.pad(y, (0, more))[:, None]
-    drawn = corruption.relabelled(lanes, padded, classes, lanes["relabel_rate"], range(step, step + 1))
+    whole = pictures.filled_up(lanes, y)[:, None]
+    drawn = corruption.relabelled(lanes, whole, classes, lanes["relabel_rate"], range(step, step + 1))
     return drawn[:, 0, : y.shape[1]]
 
 

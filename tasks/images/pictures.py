@@ -18,9 +18,11 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tasks.data.images import DataError, Images, class_words, images, part, subset
 from tasks.images.accelerated import AUTOCASTS, accelerated
+from tasks.images.augmentation.views import statistics
 from tasks.images.dense import DenseNetwork
 from tasks.images.derivatives import step
 from tasks.images.lit import LitPixels, LitTraining
@@ -172,6 +174,14 @@ def taken(x: Tensor, index: Tensor) -> Tensor:
     return x.index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])
 
 
+def filled_up(lanes: Lanes[P], y: Tensor) -> Tensor:
+    """Labels of a step (l b), as many as a whole batch has.
+
+    An epoch's last batch may be smaller: were fewer numbers drawn for it, they would be those of other steps.
+    """
+    return functional.pad(y, (0, max(0, lanes.shape.batch - y.shape[1])))
+
+
 def rate_at(lanes: Lanes[P], epochs: float) -> Tensor:
     """The learning rate after so many epochs; (l)."""
     drops = _drop_epochs(lanes.shape.drops, epochs)
@@ -214,9 +224,6 @@ def _moments(
     data: str, classes: str, samples: int, subset: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:  # each c
     """Mean and deviation of the training pixels of each channel."""
-    x = part(data, classes, samples, 0, subset, device).train_x
-    sums = x.sum(dim=(0, 2, 3), dtype=torch.float64)
-    squares = torch.stack([chunk.double().square().sum(dim=(0, 2, 3)) for chunk in torch.split(x, 4096)]).sum(dim=0)
-    count = x.numel() / x.shape[1]
-    mean = sums / count
-    return mean, (squares / count - mean**2).clamp(min=1e-12).sqrt()
+    found = statistics(part(data, classes, samples, 0, subset, device).train_x)
+    mean, deviation = (255 * torch.tensor(numbers, dtype=torch.float64, device=device) for numbers in found)
+    return mean, deviation.clamp(min=1e-6)

@@ -180,6 +180,8 @@ def conflicts(params: Params) -> Iterator[str]:
     yield from architecture_conflicts(params)
     if params.network in RESNETS or build(params, (1, 32, 32), outputs=1).buffers:
         yield f"network: {params.network} has batch norm, with which outputs depend on the batch; take one without it"
+    if params.autocast != "none" or params.compiled:
+        yield "autocast, compiled: a linearization is as exact as its derivatives; leave them off"
     words = [word.strip() for word in params.trained.split(",")]
     if len(set(words)) < len(words) or not set(words) <= TRAJECTORIES.keys():
         yield f"trained: {params.trained!r} is not a list of {', '.join(TRAJECTORIES)}, each at most once"

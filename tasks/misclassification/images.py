@@ -14,8 +14,8 @@ with no digit. The last hidden layer of a ResNet-20 is what its last block ends 
 
 The paper's 25 % and 104 neurons without noise are those of the first five epochs. Once the rate is halved, fewer
 neurons fall silent: with p = 0.1 they level off at 9 % instead of 6 %, with the paper's 222 neurons, and without noise
-they come back to 29 %. At a constant rate (`drops: ""`) 6 % are reached, with more than 222 neurons. Noise on each of
-the ten outputs by itself would leave less than 4 %. No reading that was tried gives all four numbers.
+they come back to 29 %. At a constant rate (`drops: ""`) 6 % are reached, with more than 222 neurons. No reading that was
+tried gives all four numbers.
 """
 
 from collections.abc import Iterator
@@ -142,8 +142,8 @@ def _network(lanes: Lanes[Params]) -> Network:
 
 def _has_two_layers(p: Params) -> bool:
     """Whether a run trains as in the paper's Figure 5, for which there is a faster way."""
-    kind = (p.network, p.depth, p.parametrization, p.batch, p.optimizer, p.augmentation)
-    return kind == ("fc", 1, "standard", 1, "sgd", "none")
+    kind = (p.network, p.depth, p.parametrization, p.batch, p.optimizer, p.augmentation, p.autocast, p.compiled)
+    return kind == ("fc", 1, "standard", 1, "sgd", "none", "none", False)
 
 
 def _with_two_layers_trained(lanes: Lanes[Params], state: State, start: int, stop: int) -> State:
@@ -173,9 +173,7 @@ def _rates(lanes: Lanes[Params], stretch: range, per_epoch: int) -> Tensor:
 
 def _training_loss(lanes: Lanes[Params], outputs: Tensor, index: Tensor, step: int) -> Tensor:
     y = pictures.loaded(lanes).train_y[index]  # l b
-    # An epoch's last batch may be smaller: were fewer numbers drawn for it, they would be those of other steps.
-    whole = functional.pad(y, (0, max(0, lanes.shape.batch - y.shape[1])))
-    targets = _targets(lanes, whole[:, None], range(step, step + 1))[:, 0, : y.shape[1]]
+    targets = _targets(lanes, pictures.filled_up(lanes, y)[:, None], range(step, step + 1))[:, 0, : y.shape[1]]
     return _losses(lanes, outputs, targets).mean(dim=1)
 
 

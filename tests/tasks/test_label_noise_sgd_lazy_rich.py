@@ -200,8 +200,11 @@ def test_errors_are_shares_of_images_that_are_taken_for_another_class() -> None:
         assert float(task.measure(run.lanes, state)["noisy_test_error"]) == pytest.approx(wrong / 9)
 
 
-def test_networks_with_batch_norm_and_unknown_trajectories_are_refused() -> None:
+def test_batch_norm_half_precision_and_unknown_trajectories_are_refused() -> None:
     assert list(task.conflicts(FC)) == []
+    for inexact in ({"autocast": "bfloat16"}, {"compiled": True}):
+        [said] = task.conflicts(changed(FC, **inexact))
+        assert "leave them off" in said
     for network in ("resnet9", "resnet20", "resnet18"):
         [said] = task.conflicts(changed(FC, network=network, depth=0, width=0, parametrization="standard"))
         assert said.startswith(f"network: {network} has batch norm")
