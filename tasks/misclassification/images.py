@@ -14,8 +14,8 @@ with no digit. The last hidden layer of a ResNet-20 is what its last block ends 
 
 The paper's 25 % and 104 neurons without noise are those of the first five epochs. Once the rate is halved, fewer
 neurons fall silent: with p = 0.1 they level off at 9 % instead of 6 %, with the paper's 222 neurons, and without noise
-they come back to 29 %. At a constant rate (`drops: ""`) 6 % are reached, with more than 222 neurons. No reading that was
-tried gives all four numbers.
+they come back to 29 %. At a constant rate (`drops: ""`) 6 % are reached, with more than 222 neurons. No reading that
+was tried gives all four numbers.
 """
 
 from collections.abc import Iterator
