@@ -1,0 +1,70 @@
+"""Small networks of every kind, and what to try them with."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tasks.images.derivatives import descend, gradients
+from tasks.images.network import Network
+from tasks.images.networks import Architecture, build
+from tasks.lanes import Lanes
+from tasks.training import Training
+
+SMALL: dict[str, tuple[tuple[int, int, int], dict[str, int]]] = {
+    "fc": ((1, 4, 4), {"depth": 3, "width": 7}),
+    "cnn": ((1, 8, 8), {"width": 3}),
+    "resnet9": ((3, 8, 8), {"width": 2}),
+    "resnet20": ((3, 8, 8), {"depth": 1, "width": 4}),
+    "wide_resnet": ((3, 8, 8), {}),
+    "resnet18": ((1, 4, 4), {}),
+}
+WITHOUT_BATCH_NORM = ("fc", "cnn", "wide_resnet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params(Training, Architecture):
+    pass
+
+
+def lanes_of(kind: str) -> int:
+    """Two of torchvision's, which can't be made small, take long enough."""
+    return 2 if kind == "resnet18" else 3
+
+
+def small(kind: str, count: int | None = None, **more: str) -> tuple[Network, Lanes[Params], dict[str, Tensor]]:
+    """A small network of that kind, lanes with scales of their own, and their state."""
+    size, sizes = SMALL[kind]
+    count = count or lanes_of(kind)
+    scales = [1.0 + lane / 4 for lane in range(count)]
+    params = [Params(network=kind, precision="float64", init_scale=scale, **sizes, **more) for scale in scales]  # type: ignore[arg-type]
+    lanes = Lanes(params, range(count))
+    network = build(lanes.shape, size, outputs=4)
+    return network, lanes, network.init(lanes)
+
+
+def batch(kind: str, *counts: int) -> Tensor:
+    return torch.randn(*counts, *SMALL[kind][0], dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def some_direction(network: Network, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return {
+        name: torch.randn(w.shape, dtype=w.dtype, generator=generator) for name, w in network.trained(state).items()
+    }
+
+
+def loss(outputs: Tensor) -> Tensor:
+    """Cross entropy; the labels of a batch are 0, 1, 2, 3, 0, …"""
+    y = (torch.arange(outputs.shape[1]) % 4).expand(outputs.shape[:2])
+    return functional.cross_entropy(outputs.mT, y, reduction="none").mean(dim=1)
+
+
+def trained(network: Network, state: dict[str, Tensor], x: Tensor, rate: Tensor, steps: int = 2) -> dict[str, Tensor]:
+    state = {name: tensor.clone() for name, tensor in state.items()}
+    for _ in range(steps):
+        grads, seen = gradients(network, state, x, loss)
+        descend(network.trained(state), grads, rate)
+        state |= seen.buffers
+    return state
