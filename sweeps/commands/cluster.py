@@ -26,6 +26,7 @@ def command() -> None:
     "--host", default="127.0.0.1", show_default=True, help="Where to listen. Default: this machine alone can connect."
 )
 @options.store
+@options.data
 @click.option(
     "--mlflow-backend", envvar="MISLABEL_MLFLOW_BACKEND", show_envvar=True, metavar="URI",
     help="MLflow's database, such as postgresql://…. Default: a SQLite file in the store.",
@@ -44,6 +45,7 @@ def up(
     """
     from cluster.service import Wanted, up
     from cluster.state import Folder
+    from tasks.data.folder import data_folder, shown
 
     folder = Folder.here()
     state = up(Wanted(host, store, mlflow_backend, sweeps, cpus, gpus), folder, say)
@@ -53,6 +55,7 @@ def up(
     say(f"MLflow:  {state.mlflow}{protected}")
     say(f"Ray:     {state.ray}")
     say(f"store:   {state.store}")
+    say(f"data:    {shown(data_folder())}")
     if not state.is_loopback:
         say(f"another machine joins with: mislabel cluster join {state.jobs} --token-file FILE")
     say("`mislabel submit SPEC.yaml` sends a sweep, `mislabel cluster down` ends the cluster")

@@ -17,15 +17,20 @@ def data_folder(given: str | Path | None = None) -> Path:
 
 
 def chosen_folder() -> str | None:
-    """The folder that this process was told of, for processes on other machines, where ~ is another."""
+    """The folder that this process was told of, for processes elsewhere: they have another folder to start from."""
     chosen = os.environ.get(VARIABLE)
-    return None if not chosen else chosen if chosen.startswith("~") else os.path.abspath(chosen)
+    return _wherever(chosen) if chosen else None
 
 
 def choose_folder(folder: str | None) -> None:
     """Look for data sets there from now on, in this process and those it starts; None leaves it as it is."""
     if folder:
-        os.environ[VARIABLE] = folder
+        os.environ[VARIABLE] = _wherever(folder)
+
+
+def _wherever(folder: str) -> str:
+    """The folder as it is written in any other folder; ~ is left to the machine that it is read on."""
+    return folder if folder.startswith("~") else os.path.abspath(folder)
 
 
 def shown(path: Path) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import pandas as pd
 import pytest
+from PIL import Image
 
 from cluster.process import Process, descendants
 from cluster.queue import Queue
@@ -27,7 +28,7 @@ SHORT: dict[str, Any] = {"name": "short", "parameters": {"x": {"values": [1.0, 2
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
-    with head(tmp_path_factory.mktemp("cluster"), "--cpus", "2", "--sweeps", "2") as made:
+    with head(tmp_path_factory.mktemp("cluster"), "--cpus", "2", "--sweeps", "2", "--data", "data") as made:
         yield made
 
 
@@ -116,6 +117,20 @@ def test_the_token_is_nowhere_to_be_seen(cluster: Head) -> None:
     said += [*Path(cluster.state.ray_folder).rglob("*.out"), *Path(cluster.state.ray_folder).rglob("*.err")]
     assert len(said) > 5
     assert not [path for path in said if path.is_file() and token in path.read_text(errors="replace")]
+
+
+def test_sweeps_find_data_in_the_folder_that_the_cluster_was_started_with(cluster: Head) -> None:
+    for shade, colour in (("dark", 20), ("light", 220)):
+        folder = cluster.work / "shades" / shade
+        folder.mkdir(parents=True)
+        for number in range(8):
+            Image.new("L", (4, 4), colour + number).save(folder / f"{number}.png")
+    cluster.mislabel("data", "get", "images/shades", "--from", "shades", "--size", "4", "--folder", "data")
+    parameters = {"data": "images/shades", "classes": "", "width": 4, "batch": 4, "steps": 2, "frames": 2}
+    spec = cluster.write_spec(name="shades", task="clean_priority.images", parameters=parameters, seeds=1)
+    job = cluster.submit(spec)
+    assert cluster.wait(job) == 0, cluster.jobs.logs(job)
+    assert runs_of(Store(cluster.state.store).sweep("shades"))["status"].tolist() == ["done"]
 
 
 @pytest.mark.timeout(600)
