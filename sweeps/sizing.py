@@ -16,6 +16,7 @@ import torch
 
 from sweeps.store import SweepFiles
 from sweeps.worker import device_name
+from tasks import allocator
 from tasks.footprint import is_out_of_memory, peak_bytes
 from tasks.lanes import Lanes
 from tasks.pack import Pack
@@ -172,6 +173,7 @@ def measure_speed(
     task: Task[Any], values: Mapping[str, Value], device: torch.device, memory_bytes: int, most: int = _SIZES[-1]
 ) -> Speed:
     """Try pack sizes from one lane up to `most`, for as long as more lanes pay and fit."""
+    allocator.keep_freed()
     settings = task.settings(values)
     alone = _alone(task, settings, device)
     if alone.stretch_seconds > _SLOW_SECONDS:

@@ -19,6 +19,7 @@ from sweeps.order import PackOrder
 from sweeps.outcome import Outcome, Record, Status
 from sweeps.referee import Watch
 from sweeps.store import SweepFiles
+from tasks import allocator
 from tasks.pack import Frame, Judge
 from tasks.registry import find_task
 
@@ -55,6 +56,7 @@ class Worker:
         self, order: PackOrder, files: SweepFiles, device: torch.device, objectives: Sequence[str] = (),
         watch: Watch | None = None,
     ) -> None:  # fmt: skip
+        allocator.keep_freed()
         self.order = order
         self.objectives = objectives
         self.files = files
@@ -91,9 +93,11 @@ class Worker:
         if not live:
             self.files.drop_checkpoint(self.order.id)
             self._drop_taken_up()
+            allocator.give_back()
             return replace(report, finished=True)
         if len(live) <= fewest:
             self.save()
+            allocator.give_back()
             return replace(report, parked=True, step=self.convoy.step)
         if time.monotonic() - self._saved_at > CHECKPOINT_SECONDS:
             self.save()

@@ -13,7 +13,7 @@ from tasks.images.network import Network, Seen
 # On a CPU, lanes share an operation while their images are at most this many numbers, and a lane's batch goes through
 # the layers in parts of at most so many: they should fit into a cache.
 _SHARED_NUMBERS = 1 << 19
-_PART_NUMBERS = 1 << 20
+_PART_NUMBERS = 1 << 21
 
 
 class LayeredNetwork(Network):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tasks import allocator
 from tasks.data.images import AbsentData, images
 from tasks.images import pictures
 from tasks.images.networks import Architecture, build
@@ -87,7 +88,8 @@ def _there(data: str) -> bool:
 
 
 def _training(settings: dict[str, Any], lanes: int, steps: int) -> Callable[[], None]:
-    """So many steps, as tasks take them."""
+    """So many steps, as tasks take them and workers run them."""
+    allocator.keep_freed()
     pack = Lanes([Params(learning_rate=0.01, **settings)] * lanes, range(lanes))
     data = pictures.loaded(pack)
     network = build(pack.shape, data.size, outputs=len(data.classes))

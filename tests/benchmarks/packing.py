@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
+from tasks import allocator
 from tasks.lanes import Lanes
 from tasks.pack import Pack
 from tasks.registry import find_task
@@ -40,6 +41,7 @@ def packed_against_alone() -> Iterator[Figure]:
 
 def _run_step_seconds(name: str, lanes: int) -> float:
     """The fastest of a few stretches from the middle of training on, measuring left out."""
+    allocator.keep_freed()
     task = find_task(name)
     settings = task.params()
     pack = Pack(task, Lanes([settings] * lanes, range(lanes)))

@@ -1,0 +1,36 @@
+import subprocess
+import sys
+
+import pytest
+
+from tasks import allocator
+
+_FAULTS = """
+import resource
+import torch
+from tasks import allocator
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        torch.ones(4 << 20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def pages():
+    return int(open("/proc/self/statm").read().split()[1])
+
+fresh = faults()
+allocator.keep_freed()
+faults()
+kept, held = faults(), pages()
+allocator.give_back()
+print(fresh, kept, held - pages())
+"""
+
+
+@pytest.mark.skipif(allocator._glibc() is None, reason="the C library is not glibc")
+def test_freed_memory_is_used_again_and_given_back_in_the_end() -> None:
+    said = subprocess.run([sys.executable, "-c", _FAULTS], capture_output=True, text=True, check=True).stdout
+    fresh, kept, returned = map(int, said.split())
+    assert kept < fresh / 5
+    assert returned > 2000  # of the 4096 pages of a tensor
