@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from tasks.data.download import Show
+from tasks.data.folder import alone
 from tasks.data.images import DataError, Images, held_out, images, is_own, keep
+from tasks.data.pixels import pixels_of
 from tasks.vision import vision
 
 _TEST_FOLDERS = ("test", "val", "valid", "validation")
@@ -18,7 +18,7 @@ def convert_folder(name: str, source: Path, size: int, root: Path, show: Show) -
     """Make a data set of the images in `source`, of any sizes: cut to the middle square and scaled to `size`.
 
     Folders `train` and `test` (or `val`) are its two parts, with the same classes; without them, every fifth image of
-    each class is for testing. Images that are all grey get a single channel.
+    each class is for testing. Images that are all grey get a single channel. What was interrupted goes on where it was.
     """
     if not is_own(name):
         raise DataError(f"{name!r} is not a name for images of one's own; use images, or images/WORD")
@@ -30,16 +30,19 @@ def convert_folder(name: str, source: Path, size: int, root: Path, show: Show) -
         if train.classes != test.classes:
             text = f"{source}/train has the classes {', '.join(train.classes)}"
             raise DataError(f"{text}, {tests[0]} has {', '.join(test.classes)}; they should be the same")
-        parts = _read(train.samples, size, show), _read(test.samples, size, show)
+        for_training, for_testing = train.samples, test.samples
     else:
         train = _found(source)
-        x, y = _read(train.samples, size, show)
-        held = held_out(y)
-        parts = (x[~held], y[~held]), (x[held], y[held])
-    (train_x, train_y), (test_x, test_y) = parts
-    if all(bool((x[:, :1] == x).all()) for x in (train_x, test_x)):
-        train_x, test_x = train_x[:, :1].contiguous(), test_x[:, :1].contiguous()
-    keep(name, train_x, train_y, test_x, test_y, train.classes, root)
+        held = held_out(torch.tensor([label for _, label in train.samples]))
+        for_training, for_testing = ([train.samples[i] for i in part.nonzero()[:, 0]] for part in (~held, held))
+    samples, count = [*for_training, *for_testing], len(for_training)
+    y = torch.tensor([label for _, label in samples])
+    with (
+        alone(root, name),
+        pixels_of([path for path, _ in samples], size, root / "converted" / f"{name}.part", show) as read,
+    ):
+        x = torch.from_numpy(read)
+        keep(name, x[:count], y[:count], x[count:], y[count:], train.classes, root)
     return images(name, root)
 
 
@@ -50,18 +53,3 @@ def _found(folder: Path) -> Any:
         raise DataError(
             f"{folder}: {str(error).splitlines()[0]}; give a folder with a folder of images per class"
         ) from None
-
-
-def _read(samples: list[tuple[str, int]], size: int, show: Show) -> tuple[Tensor, Tensor]:
-    from PIL import Image, ImageOps, UnidentifiedImageError
-
-    x = np.empty((len(samples), 3, size, size), dtype=np.uint8)
-    for i, (path, _) in enumerate(samples):
-        try:
-            with Image.open(path) as image:
-                upright = ImageOps.exif_transpose(image).convert("RGB")
-        except (OSError, UnidentifiedImageError) as error:
-            raise DataError(f"{path} is not an image that can be read: {error}") from None
-        x[i] = np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
-        show("images", i + 1, len(samples))
-    return torch.from_numpy(x), torch.tensor([label for _, label in samples])

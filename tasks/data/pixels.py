@@ -1,0 +1,94 @@
+"""Pixels of many image files as one array, which may be larger than memory, and takes hours to read for the largest.
+
+They are read by all cores into a file, in the order of the list. A reading that was interrupted, or came to a file that
+is no image, goes on where it was, if what it has read is the same.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasks.data.download import Show
+from tasks.data.folder import written_whole
+from tasks.data.images import DataError
+
+# Images that are read between two notes of how many there are.
+_STRETCH = 256
+
+
+@contextmanager
+def pixels_of(files: Sequence[str], size: int, folder: Path, show: Show) -> Iterator[np.ndarray]:
+    """Squares of `size` pixels, (n 3 h w), or (n 1 h w) where all are grey; the folder is gone when the body ends well.
+
+    Each is cut to its middle square. DataError names a file that is no image.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    read = _Read(files, size, folder)
+    x = read.pixels
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None) as pool:
+        for first in range(read.done, len(files), _STRETCH):
+            some = files[first : first + _STRETCH]
+            for i, square in enumerate(pool.map(lambda file: _square(file, size), some), start=first):
+                x[i] = square
+                read.grey = read.grey and bool((square[:1] == square).all())
+                show("images", i + 1, len(files))
+            read.note(first + len(some))
+    yield _one_channel(x, folder) if read.grey else x
+    shutil.rmtree(folder)
+
+
+class _Read:
+    """How far a reading has come, as noted in its folder, and of which files: later ones may have been mended since."""
+
+    def __init__(self, files: Sequence[str], size: int, folder: Path) -> None:
+        self._files, self._note = files, folder / "read.json"
+        noted: dict[str, Any] = json.loads(self._note.read_text()) if self._note.exists() else {"done": 0}
+        self.done, self.grey = 0, True
+        self._found = hashlib.sha256(str(size).encode())
+        begun = self._found.copy()
+        if noted["done"] and noted["what"] == self._digest(noted["done"]):
+            self.done, self.grey = noted["done"], noted["grey"]
+        else:
+            self._found = begun
+        self.pixels = np.memmap(
+            folder / "pixels", dtype=np.uint8, mode="r+" if self.done else "w+", shape=(len(files), 3, size, size)
+        )
+
+    def note(self, done: int) -> None:
+        self.pixels.flush()
+        what, self.done = self._digest(done), done
+        with written_whole(self._note) as path:
+            path.write_text(json.dumps({"what": what, "done": done, "grey": self.grey}))
+
+    def _digest(self, done: int) -> str:
+        """Of so many files, by name, size and time."""
+        for file in self._files[self.done : done]:
+            about = os.stat(file)
+            self._found.update(f"\n{file} {about.st_size} {about.st_mtime_ns}".encode())
+        return self._found.hexdigest()
+
+
+def _square(file: str, size: int) -> np.ndarray:
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with Image.open(file) as image:
+            upright = ImageOps.exif_transpose(image).convert("RGB")
+    except (OSError, UnidentifiedImageError) as error:
+        raise DataError(f"{file} is not an image that can be read: {error}") from None
+    return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+
+
+def _one_channel(x: np.ndarray, folder: Path) -> np.ndarray:
+    grey = np.memmap(folder / "grey", dtype=np.uint8, mode="w+", shape=(len(x), 1, *x.shape[2:]))
+    for first in range(0, len(x), _STRETCH):
+        grey[first : first + _STRETCH] = x[first : first + _STRETCH, :1]
+    return grey
