@@ -27,13 +27,14 @@ class Progress:
     """What is shown while a sweep runs."""
 
     runs: int
-    run_steps: int
-    """Steps of all runs that were missing at the start, without those that early ends have spared."""
+    work: float
+    """Of all runs that were missing at the start, without what early ends have spared: see Plan.work."""
     done: int = 0
     """Runs in the store, those of earlier launches included."""
     statuses: Counter[str] = field(default_factory=Counter)
     """How the runs of this launch ended."""
     steps_done: int = 0
+    work_done: float = 0.0
     train_seconds: float = 0.0
     running: int = 0
     began: float = field(default_factory=time.monotonic)
@@ -47,13 +48,23 @@ class Progress:
     @property
     def run_steps_per_second(self) -> float | None:
         """The rate since the workers run; None until it can be told."""
-        since = time.monotonic() - (self.first_report or time.monotonic())
-        return self.steps_done / since if since > 3 and self.steps_done else None
+        return self.steps_done / self._since if self._since > 3 and self.steps_done else None
 
     @property
     def seconds_left(self) -> float | None:
-        rate = self.run_steps_per_second
-        return None if rate is None else max(0.0, (self.run_steps - self.steps_done) / rate)
+        """As long as it took so far, by the share of the work that is left; None until it can be told."""
+        if self.run_steps_per_second is None:
+            return None
+        return max(0.0, (self.work - self.work_done) * self._since / self.work_done)
+
+    @property
+    def share(self) -> float:
+        """Of the work, what is done."""
+        return min(1.0, self.work_done / self.work) if self.work else 1.0
+
+    @property
+    def _since(self) -> float:
+        return time.monotonic() - (self.first_report or time.monotonic())
 
 
 @dataclass
@@ -76,7 +87,7 @@ class Feed:
         self.means = means
         self.referee = referee_of(plan.spec, plan.task, files)
         has = max(plan.runs - plan.missing, plan.ended.count)
-        self.progress = Progress(max(plan.runs, has), plan.run_steps, has)
+        self.progress = Progress(max(plan.runs, has), plan.work, has)
         self.stop_reason: str | None = None
         self.broken: StoreError | None = None
         self.errors: dict[str, str] = {}
@@ -138,7 +149,7 @@ class Feed:
         beyond = min(runs, self._begun - self.progress.runs)
         if beyond > 0:
             self.progress.runs += beyond
-            self.progress.run_steps += beyond * int(order.common["steps"])
+            self.progress.work += beyond * int(order.common["steps"]) * self.plan.step_work(order.common)
 
     @property
     def over(self) -> bool:
@@ -165,6 +176,8 @@ class Feed:
         self.progress.steps_done += report.run_steps
         self.progress.train_seconds += report.train_seconds
         handed = self._running.get(report.pack)
+        values = handed.order.common if handed else None
+        self.progress.work_done += report.run_steps * self.plan.step_work(values)
         if handed is None:  # a worker that was taken for dead still speaks up
             return
         for outcome in report.outcomes:
@@ -252,7 +265,8 @@ class Feed:
             return
         self.progress.running -= 1
         if outcome.status in ("stopped", "diverged"):
-            self.progress.run_steps -= int(handed.order.values(lane)["steps"]) - outcome.step
+            spared = int(handed.order.values(lane)["steps"]) - outcome.step
+            self.progress.work -= spared * self.plan.step_work(handed.order.common)
         self._ended(outcome)
 
     def _ended(self, outcome: Outcome) -> None:

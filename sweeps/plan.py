@@ -4,6 +4,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from sweeps.errors import Problem, SpecError
@@ -115,6 +116,30 @@ class Plan:
     def run_steps(self) -> int:
         """Steps of all missing runs."""
         return sum(group.missing * int(group.values["steps"]) for group in self.groups.values())
+
+    @property
+    def work(self) -> float:
+        """Of all missing runs, in steps where nothing is known of their cost, else in seconds of one worker."""
+        return sum(g.missing * int(g.values["steps"]) * self.step_work(g.values) for g in self.groups.values())
+
+    def step_work(self, values: Mapping[str, Value] | None) -> float:
+        """What a step of a run with these shapes counts for; the mean of all where they are not known."""
+        costs = self._step_seconds
+        if not costs:
+            return 1.0
+        known = costs.get(self._shape_of(values)) if values is not None else None
+        return sum(costs.values()) / len(costs) if known is None else known
+
+    @cached_property
+    def _step_seconds(self) -> dict[Shape, float]:
+        """Of a run-step by shape, with its part of measuring; empty unless all are known. Sizes are decided before."""
+        missing = [group for group in self.groups.values() if group.missing]
+        if not all(group.seconds_per_run for group in missing):
+            return {}
+        return {self._shape_of(group.values): group.seconds_per_run / int(group.values["steps"]) for group in missing}
+
+    def _shape_of(self, values: Mapping[str, Value]) -> Shape:
+        return tuple(values[name] for name in self.task.names("shape"))
 
     def note_begun(self, order: PackOrder) -> None:
         for cell, seed in zip(order.cells, order.seeds, strict=True):

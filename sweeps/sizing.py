@@ -265,14 +265,20 @@ def _timed(pack: Pack[Any], steps: int) -> float:
 
 
 def _lane_bytes(task: Task[Any], settings: Any, device: torch.device, alone: int) -> int:
-    """Memory of a further lane: what two lanes take beyond one, at the peak of some steps and a measurement."""
+    """Memory of a further lane: what two lanes take beyond one, at the peak of some steps and a measurement.
+
+    What `alone` took is no measure for that: it also made the data that all packs share.
+    """
     if task.largest_pack == 1:
         return alone
 
-    def work() -> None:
-        with torch.no_grad():
-            pack = Pack(task, Lanes([settings] * 2, range(2), device))
-            state = task.advance(pack.lanes, pack.state, 0, min(task.block, settings.steps))
-            task.measure(pack.lanes, state)
+    def peak(lanes: int) -> int:
+        def work() -> None:
+            with torch.no_grad():
+                pack = Pack(task, Lanes([settings] * lanes, range(lanes), device))
+                state = task.advance(pack.lanes, pack.state, 0, min(task.block, settings.steps))
+                task.measure(pack.lanes, state)
 
-    return max(1, peak_bytes(device, work) - alone)
+        return peak_bytes(device, work)
+
+    return max(1, peak(2) - peak(1))

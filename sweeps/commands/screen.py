@@ -137,12 +137,8 @@ class ProgressLine:
     def update(self) -> None:
         if self._bar is not None:
             progress, task = self._bar
-            progress.update(task, description=progress_text(self.feed, self.spec), completed=self._share())
+            progress.update(task, description=progress_text(self.feed, self.spec), completed=self.feed.progress.share)
         elif time.monotonic() - self._last >= _LINE_SECONDS:
             self._last = time.monotonic()
             sys.stderr.write(progress_text(self.feed, self.spec) + "\n")
             sys.stderr.flush()
-
-    def _share(self) -> float:
-        progress = self.feed.progress
-        return min(1.0, progress.steps_done / progress.run_steps) if progress.run_steps else 1.0

@@ -1,7 +1,10 @@
+import time
 from pathlib import Path
 
+import pytest
+
 from sweeps.errors import StoreError
-from sweeps.feed import Feed
+from sweeps.feed import Feed, Progress
 from sweeps.order import PackOrder
 from sweeps.outcome import Outcome, Status
 from sweeps.store import Store
@@ -148,7 +151,7 @@ def test_runs_end_while_others_of_their_pack_go_on(store: Store) -> None:
     order = next_order(feed)
     feed.report(Report(order.id, outcomes=ended(order, [0, 1])))
     assert (feed.progress.done, feed.progress.running) == (2, 2)
-    assert feed.progress.run_steps == 6 * 8 - 2 * 6
+    assert feed.progress.work == pytest.approx(feed.plan.work * (6 * 8 - 2 * 6) / (6 * 8))
     assert feed.means.of(order.cells[0]) is not None
     feed.report(Report(order.id, outcomes=ended(order, [0, 1, 2])))
     assert feed.progress.statuses == {"stopped": 3}, "a worker that was restarted tells again what it told before"
@@ -230,3 +233,20 @@ def test_a_budget_that_is_just_enough_is_no_reason_to_stop(store: Store) -> None
     assert feed.next() is None
     assert feed.over
     assert feed.stop_reason is None
+
+
+def test_time_left_counts_runs_by_what_their_steps_cost(store: Store) -> None:
+    feed = prepared(store, parameters={"x": 1.0, "width": {"values": [2, 64]}}, resources={"pack": 1}).feed
+    plan = feed.plan
+    cheap, dear = sorted(plan.groups.values(), key=lambda group: int(group.values["width"]))
+    cheap.seconds_per_run, dear.seconds_per_run = 1.0, 9.0
+    del plan._step_seconds
+    progress = feed.progress = Progress(plan.runs, plan.work)
+    assert progress.work == pytest.approx(cheap.missing * 1.0 + dear.missing * 9.0)
+    for _ in range(cheap.missing):
+        order = next_order(feed)
+        assert order.common["width"] == 2
+        feed.report(finished(order))
+    assert progress.share == pytest.approx(0.1)
+    progress.first_report = time.monotonic() - 10.0
+    assert progress.seconds_left == pytest.approx(90, rel=0.01)

@@ -6,6 +6,10 @@ import pytest
 
 from sweeps.sizing import Here, Sizing, Speed, measure_speed
 from sweeps.store import Store, SweepFiles
+from tasks.data.images import forget
+from tasks.lanes import Lanes
+from tasks.pack import Pack
+from tasks.registry import find_task
 from tasks.task import Task
 from tests.bowls import BOWL, CPU, MACHINE, prepared, run
 
@@ -41,6 +45,16 @@ def test_the_memory_of_a_lane_is_that_of_its_tensors(files: SweepFiles) -> None:
     wide = measure_speed(BOWL, {**CELL, "width": 64}, CPU, 1 << 30, most=4).lane_bytes
     assert 64 * 4 < wide < 100 * 64 * 8
     assert narrow < wide
+
+
+def test_data_that_packs_share_is_no_part_of_a_lane(files: SweepFiles) -> None:
+    task = find_task("self_labeling.sane")
+    values = {name: parameter.default for name, parameter in task.parameters.items()}
+    values.update({**task.small, "samples": 0})
+    forget()
+    speed = measure_speed(task, values, CPU, 1 << 30, most=1)
+    state = Pack(task, Lanes([task.settings(values)], [0])).state_bytes
+    assert speed.lane_bytes > state
 
 
 def test_where_not_even_one_run_fits_it_is_still_tried_alone(files: SweepFiles) -> None:
