@@ -19,6 +19,9 @@ def test_every_bundled_spec_plans(experiment: str, quick: bool, store: Store) ->
     plan = make_plan(spec, task, store.sweep(spec.name))
     assert plan.missing == plan.runs > 0
     assert spec.seeds.count >= (3 if quick else 8), "intervals need seeds"
+    (data,) = {str(group.values.get("data", "")) for group in plan.groups.values()}
+    large = not quick and (data == "cifar10" or data.startswith("images/"))
+    assert bool(spec.resources.gpu) == large, "days of one core want a GPU, and what is small does without"
 
 
 def test_the_quickstart_plans(store: Store) -> None:
