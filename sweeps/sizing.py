@@ -17,6 +17,7 @@ import torch
 from sweeps.store import SweepFiles
 from sweeps.worker import device_name
 from tasks import allocator
+from tasks.arithmetic import be_exact
 from tasks.footprint import is_out_of_memory, peak_bytes
 from tasks.lanes import Lanes
 from tasks.pack import Pack
@@ -174,6 +175,7 @@ def measure_speed(
 ) -> Speed:
     """Try pack sizes from one lane up to `most`, for as long as more lanes pay and fit."""
     allocator.keep_freed()
+    be_exact(device)
     settings = task.settings(values)
     alone = _alone(task, settings, device)
     if alone.stretch_seconds > _SLOW_SECONDS:

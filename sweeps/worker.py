@@ -20,10 +20,12 @@ from sweeps.outcome import Outcome, Record, Status
 from sweeps.referee import Watch
 from sweeps.store import SweepFiles
 from tasks import allocator
+from tasks.arithmetic import be_exact
 from tasks.pack import Frame, Judge
 from tasks.registry import find_task
 
-CHECKPOINT_SECONDS = 30.0
+# A checkpoint is due after so long, or later, where checkpoints would else take more than a twentieth of the time.
+CHECKPOINT_SECONDS, CHECKPOINT_SHARE, LONGEST_CHECKPOINT_SECONDS = 30.0, 1 / 20, 600.0
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Worker:
         watch: Watch | None = None,
     ) -> None:  # fmt: skip
         allocator.keep_freed()
+        be_exact(device)
         self.order = order
         self.objectives = objectives
         self.files = files
@@ -75,6 +78,7 @@ class Worker:
             watch.tell(order, training, self.record.frames)
             self._judge = watch.judge_of(order, training)
         self._saved_at = time.monotonic()
+        self._save_seconds = 0.0
 
     def work(self, seconds: float) -> Report:
         """Train for about this long; write the rows of runs that have ended; checkpoint when it is time."""
@@ -99,7 +103,7 @@ class Worker:
             self.save()
             allocator.give_back()
             return replace(report, parked=True, step=self.convoy.step)
-        if time.monotonic() - self._saved_at > CHECKPOINT_SECONDS:
+        if time.monotonic() - self._saved_at > self._checkpoint_seconds:
             self.save()
         return report
 
@@ -107,8 +111,14 @@ class Worker:
     def finished(self) -> bool:
         return not self.convoy.live
 
+    @property
+    def _checkpoint_seconds(self) -> float:
+        """From one checkpoint to the next: large ones, or a slow store, make it longer."""
+        return max(CHECKPOINT_SECONDS, min(self._save_seconds / CHECKPOINT_SHARE, LONGEST_CHECKPOINT_SECONDS))
+
     def save(self) -> None:
         """Checkpoint, so that any worker can go on from here."""
+        began = time.monotonic()
         saved = {
             "order": self.order.to_json(),
             "packs": self.convoy.checkpoint(),
@@ -120,6 +130,7 @@ class Worker:
         self.files.save_checkpoint(self.order.id, _bytes(saved), [self.order.run_ids[lane] for lane in live])
         self._drop_taken_up()
         self._saved_at = time.monotonic()
+        self._save_seconds = self._saved_at - began
 
     def _write(self, ended: Sequence[int]) -> None:
         """The rows of runs that have ended, as a part of their own: they are results whatever becomes of the others."""

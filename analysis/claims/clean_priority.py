@@ -301,6 +301,7 @@ CLAIMS = (
     *_histograms("clean-priority/fig4", "Figure 4"),
     *_at_start("clean-priority/fig5", "Figure 6", _TWO_CLASSES),
     *_story("clean-priority/fig5", "Figures 5, 6", {}),
+    *_at_start("clean-priority/fig10", "Figure 10", _TWO_CLASSES),
     *_story("clean-priority/fig10", "Figure 10", {}, losses=True),
     *_at_start("clean-priority/fig7", "Figure 8", _TEN_CLASSES),
     *_story("clean-priority/fig7", "Figures 7, 8", _OF_TEN, losses=True),

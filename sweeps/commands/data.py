@@ -92,7 +92,7 @@ def list_(folder: str | None, as_json: bool) -> None:
     from sweeps.commands.screen import columns
     from tasks.data.catalogue import SOURCES
     from tasks.data.folder import data_folder, shown
-    from tasks.data.images import EMBEDDED, AbsentData, images, names
+    from tasks.data.images import EMBEDDED, AbsentData, DataError, images, names
 
     rows = []
     for name in names(folder):
@@ -103,6 +103,9 @@ def list_(folder: str | None, as_json: bool) -> None:
             rows.append({"name": name, "here": True, "what": help, **_described(found)})
         except AbsentData as absent:
             rows.append({"name": name, "here": False, "what": help, "command": absent.command})
+        except DataError as damage:
+            say(str(damage))
+            rows.append({"name": name, "here": False, "what": help, "command": f"mislabel data get {name}"})
     if as_json:
         options.put_json(rows)
         return

@@ -51,8 +51,11 @@ class Batches:
 
     def images(self, index: Tensor) -> Tensor:
         """The images themselves, as bytes on the lanes' device; (l s c h w)."""
-        x = self.data.train_x
-        return pictures.taken(x, index.to(x.device)).to(self._lanes.device)
+        x, device = self.data.train_x, self._lanes.device
+        batch = pictures.taken(x, index.to(x.device))
+        if device.type == "cuda" and not x.is_cuda:
+            batch = batch.pin_memory()  # is copied at twice the speed, while the GPU goes on
+        return batch.to(device, non_blocking=True)
 
 
 def loaded(lanes: Lanes[Any]) -> Images:

@@ -16,6 +16,7 @@ batch. Keys stay those of the weak positives when mixup takes strong views (step
 views mixes two strong queries: with one of them weak it would be momentum mixup. Where crops are of another size than
 queries, the queries are scaled to it before they are mixed. Running statistics of batch norm are those of the plain
 queries, like which the images are that features are wanted of; g, which is never evaluated, goes by those of its batch.
+The paper says nothing of MoCo's batch norm over shuffled parts of a batch: here it is over the whole batch.
 The rate follows its cosine step by step, decay is on all weights, incomplete batches are left out, ι is 1 − the
 momentum of MoCo's own examples (0.01 for CIFAR-10, 0.001 for ImageNet). As the paper has it, z leaves out a part that
 is off.
@@ -102,6 +103,8 @@ def conflicts(params: Params) -> Iterable[str]:
     except ValueError:
         yield f'crops: {params.crops!r} is not a list of sizes, as in "224, 192, 160, 128, 96"'
         return
+    if len(set(sizes)) < len(sizes):
+        yield f"crops: {params.crops!r} names a size twice, and both would be the same view; name each once"
     if sizes and params.mixup_views == "same":
         yield "crops: views that are already there have their sizes; make mixup_views weak or strong"
 

@@ -54,6 +54,7 @@ def test_a_pack_that_is_killed_in_an_epoch_goes_on_to_the_same_bits(
 
     monkeypatch.setattr("tasks.images.pictures.step", slow)
     monkeypatch.setattr("sweeps.worker.CHECKPOINT_SECONDS", 0.5)
+    monkeypatch.setattr("sweeps.worker.CHECKPOINT_SHARE", float("inf"))
     files = store.sweep("slow")
     order = ordered(store)
     first = Worker(order, files, CPU)

@@ -104,6 +104,7 @@ def test_checkpoints_are_taken_while_a_pack_trains(
     order: PackOrder, files: SweepFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sweeps.worker.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("sweeps.worker.CHECKPOINT_SHARE", float("inf"))
     worker = Worker(order, files, CPU)
     assert not worker.work(0.0).finished
     assert list(files.checkpoints()) == [(order.id, order.run_ids)]
@@ -215,3 +216,16 @@ def test_training_time_is_shared_by_the_steps_that_each_run_made(store: Store, f
     table = files.read("runs", ["step", "train_seconds"]).to_pandas()
     assert table["train_seconds"].sum() == pytest.approx(seconds)
     assert (table["train_seconds"] / table["step"]).std() == pytest.approx(0, abs=1e-9)
+
+
+def test_checkpoints_that_take_long_come_rarely(
+    order: PackOrder, files: SweepFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(order, files, CPU)
+    assert worker._checkpoint_seconds == 30
+    clock = iter([100.0, 104.0])  # before and after a save
+    monkeypatch.setattr("sweeps.worker.time.monotonic", lambda: next(clock))
+    worker.save()
+    assert worker._checkpoint_seconds == 80
+    worker._save_seconds = 1e6
+    assert worker._checkpoint_seconds == 600

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from tasks.conformance import CHECKS
-from tasks.data.images import AbsentData, images
 from tasks.images import pictures
 from tasks.lanes import Lanes
 from tasks.misclassification.images import Params, _network, _targets, _training_loss, task
@@ -175,12 +174,20 @@ def test_label_noise_makes_neurons_fire_sparsely_and_for_one_class() -> None:
     assert (noisy["class_neurons"] > clean["class_neurons"] + 10).all()
 
 
+@pytest.mark.data("mnist")
 def test_mnist_trains_at_the_papers_size() -> None:
-    try:
-        images("mnist")
-    except AbsentData as absent:
-        pytest.skip(str(absent))
     params = Params(data="mnist", steps=4096, frames=2, test_samples=1000, seen_samples=1000, noise_rate=0.1)
     start, end = frames_of([params], [0])
     assert end.metrics["test_error"][0] < 0.15
     assert end.metrics["active_share"][0] < start.metrics["active_share"][0] - 0.05
+
+
+@pytest.mark.data("cifar10")
+def test_a_residual_network_learns_a_few_real_images_by_heart() -> None:
+    settings = {**RESNET, "data": "cifar10", "width": 8, "augmentation": "none", "drops": ""}
+    settings |= {"smoothing": 0.0, "noise_rate": 0.0, "samples": 40, "batch": 20, "learning_rate": 0.1, "steps": 120}
+    frames = frames_of([task.settings({**settings, "frames": 2})], [0])
+    first, last = (float(frame.metrics["train_error"][0]) for frame in (frames[0], frames[-1]))
+    assert first > 0.7
+    assert last < 0.3
+    assert 0 < float(frames[-1].metrics["active_share"][0]) < 1

@@ -10,11 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sweeps.check import checked_spec
+from sweeps.document import Document
+from sweeps.inline import run_inline
+from sweeps.launch import prepare
+from sweeps.store import Store
 from tasks.lanes import Lanes
 from tasks.pack import Frame, Pack
 from tasks.self_labeling.batches import Batches
 from tasks.self_labeling.mixup import beta, partners
 from tasks.self_labeling.sane import Params, _encoder, _losses, task
+from tests.bowls import CPU, MACHINE, runs_of
 
 SMALL = Params(
     samples=60, test_samples=20, batch=8, depth=2, width=4, embedding=6, dictionary=20, steps=12, precision="float64",
@@ -253,3 +259,28 @@ def test_training_improves_features_and_refined_labels_come_closer_to_the_ideal_
     assert (last.metrics["knn_accuracy"] > first.metrics["knn_accuracy"]).all()
     assert (last.metrics["label_distance"] < last.metrics["one_hot_distance"]).all()
     assert (last.metrics["label_others_class_mass"] > 0.13).all()  # a tenth by chance
+
+
+@pytest.mark.data("cifar10")
+def test_real_images_in_colour_are_told_apart_by_features_of_random_weights() -> None:
+    params = Params(data="cifar10", samples=2000, test_samples=500, view_size=16, width=8, batch=32, steps=2, frames=2)
+    frames = frames_of(replace(params, probe_epochs=5, dictionary=64))
+    assert [frame.step for frame in frames] == [0, 2]
+    assert float(frames[0].metrics["knn_accuracy"][0]) > 0.2  # of ten classes
+    assert float(frames[1].metrics["probe_accuracy"][0]) > 0.15
+    assert not any(frame.diverged.any() for frame in frames)
+
+
+def test_runs_are_stopped_where_neighbours_no_longer_gain(store: Store) -> None:
+    parameters = {**task.small, "steps": 40, "frames": 11, "learning_rate": 1e-6, "probe": "never"}
+    content = {
+        "name": "stopped", "task": task.name, "metric": {"name": "knn_accuracy", "goal": "maximize"}, "seeds": 2,
+        "parameters": parameters,
+        "early_terminate": {"type": "patience", "min_steps": 8, "patience": 8, "min_gain": 0.2},
+    }  # fmt: skip
+    launch = prepare(*checked_spec(Document("test", content)), store, lambda text: None)
+    launch.equip(MACHINE)
+    run_inline(launch.feed, launch.files, CPU, lambda: None)
+    runs = runs_of(launch.files)
+    assert set(runs["status"]) == {"stopped"}
+    assert set(runs["step"]) == {8}
