@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 @click.option("--inline", is_flag=True, help="Run in this process, without Ray.")
 @click.option("--address", envvar="RAY_ADDRESS", metavar="RAY", help="A running Ray cluster. Default: start one here.")
 @click.option("--no-mlflow", is_flag=True, help="Write no MLflow view now.")
+@click.option("--markdown", is_flag=True, help="Print the claims that were judged as a table in Markdown.")
 @options.as_json
 def command(
     names: tuple[str, ...], store: str, tracking_uri: str | None, overrides: tuple[str, ...], quick: bool, check: bool,
-    inline: bool, address: str | None, no_mlflow: bool, as_json: bool,
+    inline: bool, address: str | None, no_mlflow: bool, markdown: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Run experiments of the papers with their settings and seeds, and judge the papers' claims by the results.
 
@@ -52,6 +53,8 @@ def command(
     findings = {experiment: _findings(experiment, store, quick) for experiment in chosen}
     if as_json:
         options.put_json([_described(finding) for found in findings.values() for finding in found])
+    elif markdown:
+        click.echo(_table([finding for found in findings.values() for finding in found if finding.estimate]))
     elif names:
         click.echo("\n\n".join(_page(experiment, found) for experiment, found in findings.items() if found))
     else:
@@ -130,6 +133,23 @@ def _page(experiment: str, findings: "list[Finding]") -> str:
             + (f"; theory {finding.theory:.4g}" if finding.theory is not None else ""),
         ]
     return "\n".join(lines)
+
+
+def _table(findings: "list[Finding]") -> str:
+    rows = [
+        (
+            f"`{finding.claim.experiment}`",
+            finding.claim.paper,
+            finding.claim.quantity,
+            f"{finding.estimate}" + ("" if finding.theory is None else f"; theory {finding.theory:.4g}"),
+            f"{finding.claim.holds}",
+            f"**{finding.verdict}**" if finding.verdict == "not confirmed" else finding.verdict,
+        )
+        for finding in findings
+    ]
+    head = ("experiment", "the paper says", "what we measure", "ours", "holds where", "verdict")
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join("| " + " | ".join(word.replace("|", "\\|") for word in line) + " |" for line in lines)
 
 
 def _list(findings: "dict[str, list[Finding]]") -> str:

@@ -35,6 +35,10 @@ def test_an_experiment_is_run_once_and_its_claims_are_judged_again_without_runni
     assert json.loads(again.stdout) == findings
     assert sorted(tmp_path.rglob("runs/*.parquet")) == parts
     assert "nothing to run" in _reproduce(*words).stderr
+    table = _reproduce(*words[:-1], "--check", "--markdown").stdout.splitlines()
+    assert len(table) == 2 + len(findings)
+    assert all(line.count(" | ") == 5 for line in table)
+    assert table[2].startswith("| `label-noise-sgd/lemma34` | ")
 
 
 @pytest.mark.claims
