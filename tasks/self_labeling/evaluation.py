@@ -85,10 +85,14 @@ def features(
 ) -> Tensor:
     """Of images x (n c h w), or of those at the chosen places, as they are; (l n m)."""
     places = torch.arange(len(x), device=x.device) if chosen is None else chosen.to(x.device)
-    parts = [
-        f.said(state, views.plain(x[some].to(lanes.device), lanes.dtype)) for some in torch.split(places, _TOGETHER)
-    ]
-    return torch.cat(parts, dim=1)
+    found = torch.empty(0)
+    for first in range(0, len(places), _TOGETHER):
+        some = places[first : first + _TOGETHER]
+        said = f.said(state, views.plain(x[some].to(lanes.device), lanes.dtype))
+        if not first:  # those of a large data set fill half of a GPU: there is no room for two copies
+            found = said.new_empty(len(lanes), len(places), said.shape[2])
+        found[:, first : first + _TOGETHER] = said
+    return found
 
 
 def labels_given(lanes: Lanes[Any], data: Images) -> Tensor:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks import corruption
 from tasks.lanes import Lanes
 
 _MEAN_DECAY, _SQUARE_DECAY, _SMALL = 0.9, 0.999, 1e-8  # Adam's usual numbers
@@ -41,8 +40,7 @@ def trained(
     count = x.shape[1]
     y = y.expand(len(lanes), count)
     # One tensor of weights, of which the last row is the bias and goes with a feature that is always 1.
-    x = functional.pad(x.to(lanes.dtype), (0, 1), value=1.0)
-    w = functional.pad(_START * lanes.normal(f"{name}.w", x.shape[2] - 1, classes), (0, 0, 0, 1))  # l f+1 k
+    w = functional.pad(_START * lanes.normal(f"{name}.w", x.shape[2], classes), (0, 0, 0, 1))  # l f+1 k
     mean, square = torch.zeros_like(w), torch.zeros_like(w)
     lane = torch.arange(len(lanes), device=x.device)[:, None]
     step = 0
@@ -52,7 +50,8 @@ def trained(
             order = drawn.argsort(dim=1, stable=True)
             for index in torch.split(order, batch, dim=1):
                 step += 1
-                gradient = _gradient(w, x[lane, index], y.gather(1, index))
+                some = functional.pad(x[lane, index].to(lanes.dtype), (0, 1), value=1.0)
+                gradient = _gradient(w, some, y.gather(1, index))
                 mean.lerp_(gradient, 1 - _MEAN_DECAY)
                 square.mul_(_SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - _SQUARE_DECAY)
                 scale = (square / (1 - _SQUARE_DECAY**step)).sqrt_().add_(_SMALL)
@@ -66,31 +65,6 @@ def accuracy(probe: Probe, x: Tensor, y: Tensor) -> Tensor:
     with torch.autocast(x.device.type, enabled=False):
         found = torch.baddbmm(probe.b, x.to(probe.w.dtype), probe.w).argmax(dim=2)
     return (found == y).to(probe.w.dtype).mean(dim=1)
-
-
-def probe_accuracy(
-    lanes: Lanes[Any],
-    name: str,
-    train_x: Tensor,
-    train_y: Tensor,
-    test_x: Tensor,
-    test_y: Tensor,
-    classes: int,
-    *,
-    noise_rate: Tensor | None = None,
-    epochs: int = 200,
-    batch: int = 256,
-    rate: float = 0.01,
-) -> Tensor:
-    """Accuracy on the test features, with their true classes, of a probe trained on the training features; (l).
-
-    With a noise rate per lane (l), that share of each class's training labels is another class, see `corruption`.
-    """
-    given = train_y
-    if noise_rate is not None:
-        given = corruption.symmetric(lanes, train_y, classes, noise_rate, f"{name}.corruption")
-    probe = trained(lanes, name, train_x, given, classes, epochs=epochs, batch=batch, rate=rate)
-    return accuracy(probe, test_x, test_y)
 
 
 def _gradient(w: Tensor, x: Tensor, y: Tensor) -> Tensor:

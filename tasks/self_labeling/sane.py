@@ -285,11 +285,6 @@ def weights(lanes: Lanes[Params], s: State) -> State:
     return loadable(_encoder(lanes).backbone, s)
 
 
-def exported(lanes: Lanes[Params], s: State, lane: int) -> dict[str, Tensor]:
-    """One run's backbone, for `load_state_dict`."""
-    return {name: tensor[lane].cpu() for name, tensor in weights(lanes, s).items()}
-
-
 def _encoder(lanes: Lanes[Params]) -> Encoder:
     channels, height, width = loaded(lanes).size
     size = lanes.shape.view_size

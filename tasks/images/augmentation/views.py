@@ -30,9 +30,6 @@ from tasks.images.augmentation.colours import Jitter
 from tasks.images.augmentation.strong import drawn_rounds, strengthened
 from tasks.lanes import Lanes
 
-_FULL_SIZE = 224
-_FULL_CROPS = (224, 192, 160, 128, 96)
-
 
 @dataclass(frozen=True)
 class Views:
@@ -116,11 +113,6 @@ def cifar10(size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> Views
 def imagenet(size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> Views:
     """As in MoCo v2: crops from 20 % of the image on, half of them blurred."""
     return Views(size=size, mean=mean, std=std, blur_chance=0.5)
-
-
-def multi_crop_sizes(size: int) -> list[int]:
-    """The sizes 224, 192, 160, 128, 96 for images of 224 pixels, and in proportion for others."""
-    return [max(1, round(crop * size / _FULL_SIZE)) for crop in _FULL_CROPS]
 
 
 def statistics(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from tasks.images.augmentation import blur, colours, crops
 from tasks.images.augmentation.colours import BRIGHTNESS, CONTRAST, HUE, SATURATION, Change, Jitter
 from tasks.images.augmentation.crops import Boxes
-from tasks.images.augmentation.views import Views, cifar10, imagenet, multi_crop_sizes, statistics
+from tasks.images.augmentation.views import Views, cifar10, imagenet, statistics
 from tasks.lanes import Lanes
 from tasks.training import Training
 from tasks.vision import vision
@@ -270,9 +270,7 @@ def test_views_keep_their_precision_within_training_in_half_precision() -> None:
 
 def test_smaller_crops_show_smaller_parts() -> None:
     """CLSA's numbers for ImageNet, which it rounds to three digits, some up."""
-    assert multi_crop_sizes(224) == [224, 192, 160, 128, 96]
-    assert multi_crop_sizes(32) == [32, 27, 23, 18, 14]
-    sizes = imagenet(224, (0.5,) * 3, (0.2,) * 3).crops(multi_crop_sizes(224))
+    sizes = imagenet(224, (0.5,) * 3, (0.2,) * 3).crops([224, 192, 160, 128, 96])
     assert [view.size for view in sizes] == [224, 192, 160, 128, 96]
     scales = np.array([view.scale for view in sizes])
     np.testing.assert_allclose(scales[:, 0], [0.2, 0.172, 0.143, 0.114, 0.086], atol=1e-3)
