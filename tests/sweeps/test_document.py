@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sweeps.check import read_spec
@@ -110,7 +110,9 @@ def looks_like_yaml_1_2(text: str) -> bool:
 
 @given(json_like.filter(lambda value: not any(map(looks_like_yaml_1_2, re.findall(r"[^\s,\[\]{}:'\"]+", str(value))))))
 def test_what_pyyaml_dumps_reads_back_the_same(value: Any) -> None:
-    assert read_value(yaml.safe_dump(value, allow_unicode=True), "test") == value
+    dumped = yaml.safe_dump(value, allow_unicode=True)
+    assume(yaml.safe_load(dumped) == value)  # it breaks lines at \x85, and reads them as blanks
+    assert read_value(dumped, "test") == value
 
 
 def test_every_part_knows_its_line() -> None:
