@@ -31,10 +31,11 @@ def _blocks(text: str, language: str) -> list[str]:
 
 
 def test_the_spec_of_the_readme_is_right() -> None:
-    grid, search, images = (checked_spec(read_document(text, "README.md")) for text in _blocks(README, "yaml"))
+    grid, search, images, sane = (checked_spec(read_document(text, "README.md")) for text in _blocks(README, "yaml"))
     assert sum(len(cells) for cells in Space(*grid).cells()) > 10
     assert search[0].method.learns
     assert images[0].keep == "weights"
+    assert sane[1].name == "self_labeling.sane"
 
 
 def test_the_readme_names_every_method_and_every_stopping_rule() -> None:
