@@ -119,20 +119,6 @@ def test_the_token_is_nowhere_to_be_seen(cluster: Head) -> None:
     assert not [path for path in said if path.is_file() and token in path.read_text(errors="replace")]
 
 
-def test_sweeps_find_data_in_the_folder_that_the_cluster_was_started_with(cluster: Head) -> None:
-    for shade, colour in (("dark", 20), ("light", 220)):
-        folder = cluster.work / "shades" / shade
-        folder.mkdir(parents=True)
-        for number in range(8):
-            Image.new("L", (4, 4), colour + number).save(folder / f"{number}.png")
-    cluster.mislabel("data", "get", "images/shades", "--from", "shades", "--size", "4", "--folder", "data")
-    parameters = {"data": "images/shades", "classes": "", "width": 4, "batch": 4, "steps": 2, "frames": 2}
-    spec = cluster.write_spec(name="shades", task="clean_priority.images", parameters=parameters, seeds=1)
-    job = cluster.submit(spec)
-    assert cluster.wait(job) == 0, cluster.jobs.logs(job)
-    assert runs_of(Store(cluster.state.store).sweep("shades"))["status"].tolist() == ["done"]
-
-
 @pytest.mark.timeout(600)
 def test_sweeps_share_the_cluster_and_survive_what_is_done_to_them(cluster: Head, tmp_path: Path) -> None:
     """One makes room for another, loses its driver, is stopped and goes on: its tables are those of a quiet run."""
@@ -213,6 +199,20 @@ def test_the_status_shows_machines_sweeps_and_servers(cluster: Head) -> None:
     assert node["versions"] == told["versions"] == cluster.state.versions
     assert (told["mlflow_answers"], told["differing"], told["at_once"]) == (True, {}, 2)
     assert told["store"] == str(cluster.work / "results")
+
+
+def test_sweeps_find_data_in_the_folder_that_the_cluster_was_started_with(cluster: Head) -> None:
+    for shade, colour in (("dark", 20), ("light", 220)):
+        folder = cluster.work / "shades" / shade
+        folder.mkdir(parents=True)
+        for number in range(8):
+            Image.new("L", (4, 4), colour + number).save(folder / f"{number}.png")
+    cluster.mislabel("data", "get", "images/shades", "--from", "shades", "--size", "4", "--folder", "data")
+    parameters = {"data": "images/shades", "classes": "", "width": 4, "batch": 4, "steps": 2, "frames": 2}
+    spec = cluster.write_spec(name="shades", task="clean_priority.images", parameters=parameters, seeds=1)
+    job = cluster.submit(spec)
+    assert cluster.wait(job) == 0, cluster.jobs.logs(job)
+    assert runs_of(Store(cluster.state.store).sweep("shades"))["status"].tolist() == ["done"]
 
 
 def test_leftovers_of_a_crash_are_recognised_and_after_down_no_process_is_left(cluster: Head) -> None:
