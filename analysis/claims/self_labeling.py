@@ -43,8 +43,9 @@ _LONG = {"steps": 4003200}
 
 
 def _more(sweep: Sweep, metric: str, first: Where, second: Where | None) -> Estimate:
-    """The metric of the first at the end minus that of the second, by seed."""
-    return mean_of(at_end(sweep, metric, first) - at_end(sweep, metric, second))
+    """The metric of the first at the end minus that of the second, by the seeds that both have."""
+    one, other = at_end(sweep, metric, first).align(at_end(sweep, metric, second), join="inner")
+    return mean_of(one - other)
 
 
 def _ordering(
