@@ -19,8 +19,10 @@ from tasks.lanes import Lanes
 from tasks.parameters import knob, shape
 from tasks.task import Metric
 
-# A half is rounded up, also where a rate such as 0.35 is a little less in single precision.
+# A half is rounded up, also where a rate such as 0.35 is a little less in binary.
 _HALF = 0.5 + 1e-4
+# Inputs that instance-dependent noise looks at together.
+_PART = 1024
 # Spread of the samples' own rates around the mean rate, as in the paper on instance-dependent noise.
 _SPREAD = 0.1
 
@@ -46,15 +48,17 @@ METRICS: Mapping[str, Metric] = {
 """Which samples are corrupted, for tasks to measure: kept where a run asks for snapshots."""
 
 
-def corrupted(lanes: Lanes[Any], y: Tensor, classes: int, x: Tensor | None = None) -> Tensor:
-    """The labels that training samples of true labels y (n, or l n) are given; (l n).
+Inputs = Callable[[slice], Tensor]
+"""From a part of the samples to their inputs (b d), on the lanes' device: a large data set's are not all there."""
 
-    `x` are the inputs (n d) that the kind `instance` looks at.
-    """
-    rate = lanes["noise_rate"]
+
+def corrupted(lanes: Lanes[Any], y: Tensor, classes: int, inputs: Inputs | None = None) -> Tensor:
+    """The labels that training samples of true labels y (n, or l n) are given; (l n). `instance` needs their inputs."""
+    # As the runs say it: in single precision, counts of large classes would be off by one.
+    rate = torch.tensor([params.noise_rate for params in lanes.params], dtype=torch.float64, device=lanes.device)
     if lanes.shape.corruption == "instance":
-        assert x is not None, "give the inputs that noise depends on"
-        return by_instance(lanes, y, classes, rate, x)
+        assert inputs is not None, "give the inputs that noise depends on"
+        return by_instance(lanes, y, classes, rate, inputs)
     return _FIXED[lanes.shape.corruption](lanes, y, classes, rate)
 
 
@@ -86,28 +90,38 @@ def chosen(lanes: Lanes[Any], y: Tensor, classes: int, rate: Tensor, name: str =
 
 
 def by_instance(
-    lanes: Lanes[Any], y: Tensor, classes: int, rate: Tensor, x: Tensor, name: str = "corruption"
+    lanes: Lanes[Any], y: Tensor, classes: int, rate: Tensor, inputs: Inputs, name: str = "corruption"
 ) -> Tensor:
     """Instance-dependent noise (Xia et al. 2020, Algorithm 2); (l n).
 
     Each sample has a chance of its own to be wrong, N(rate, 0.1²) cut to [0, 1], and which class it then becomes is
-    drawn by the softmax of a random linear map of its input x (n d), one map per class. At rate 0 nothing is wrong.
+    drawn by the softmax of a random linear map of its input, one map per class. At rate 0 nothing is wrong.
     """
-    x = x.to(lanes.dtype)
-    n, d = x.shape
+    n = y.shape[-1]
     y = y.expand(len(lanes), -1)
     chance = _cut_normal(lanes.uniform(f"{name}.chance", n).double(), rate.double()[:, None])  # l n
-    maps = lanes.normal(f"{name}.map", classes, d, classes)  # l k d k
-    logits = torch.empty(len(lanes), n, classes, dtype=x.dtype, device=x.device)
-    for k in range(classes):
-        own = (y == k)[:, :, None]
-        logits = torch.where(own, torch.matmul(x, maps[:, k]), logits)
+    logits = _mapped(lanes, y, classes, inputs, f"{name}.map")
     logits.scatter_(2, y[:, :, None], -math.inf)
     until = logits.double().softmax(dim=2).cumsum(dim=2)  # l n k
     drawn = lanes.uniform(f"{name}.label", n).double()[:, :, None] * until[:, :, -1:]
     other = (until <= drawn).sum(dim=2).clamp(max=classes - 1)
     wrong = lanes.uniform(name, n) < chance
     return torch.where(wrong, other, y)
+
+
+def _mapped(lanes: Lanes[Any], y: Tensor, classes: int, inputs: Inputs, name: str) -> Tensor:
+    """Each input, by the linear map of its class; (l n k)."""
+    parts, maps = [], torch.empty(0)
+    for first in range(0, y.shape[1], _PART):
+        part = slice(first, min(first + _PART, y.shape[1]))
+        x, of = inputs(part).to(lanes.dtype), y[:, part, None]  # b d, l b 1
+        if not first:
+            maps = lanes.normal(name, classes, x.shape[1], classes)  # l k d k
+        said = torch.zeros(len(lanes), len(x), classes, dtype=lanes.dtype, device=lanes.device)
+        for k in range(classes):
+            said = torch.where(of == k, torch.matmul(x, maps[:, k]), said)
+        parts.append(said)
+    return torch.cat(parts, dim=1)
 
 
 def _cut_normal(u: Tensor, mean: Tensor) -> Tensor:

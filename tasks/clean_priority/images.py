@@ -179,8 +179,11 @@ def _network(lanes: Lanes[Params]) -> Network:
 def _segments(lanes: Lanes[Params]) -> Segments:
     def made() -> Segments:
         data = pictures.loaded(lanes)
-        x = pictures.scaled(lanes, data.train_x).flatten(1) if lanes.shape.corruption == "instance" else None
-        given = corruption.corrupted(lanes, data.train_y, len(data.classes), x)
+
+        def inputs(part: slice) -> Tensor:
+            return pictures.scaled(lanes, data.train_x[part]).flatten(1)
+
+        given = corruption.corrupted(lanes, data.train_y, len(data.classes), inputs)
         return segments.parted(lanes, data.train_y, given, len(data.classes))
 
     found: Segments = lanes.once("segments", made)

@@ -33,6 +33,11 @@ def residuals(outputs: Tensor, labels: Tensor) -> Tensor:
     return outputs.softmax(dim=2) - labels
 
 
+def sides(labels: Tensor) -> Tensor:
+    """The sign of f - y for each logit, where labels are sure: also of an f that rounding makes equal to y."""
+    return 1 - 2 * (labels[..., 1:] if labels.shape[2] == 2 else labels)
+
+
 def wrong(outputs: Tensor, y: Tensor) -> Tensor:
     """Whether the class that the outputs say is not y (l b)."""
     if outputs.shape[2] == 1:

@@ -74,7 +74,7 @@ def _angles(
     for part in pictures.parts(index.shape[1], size):
         x, y = samples(lanes, segments, index[:, part])
         labels = readout.whole_labels(y, segments.counts.shape[1], lanes.dtype)
-        side = readout.residuals(network.forward(state, x).outputs, labels)[..., logit].sign()
+        side = readout.sides(labels)[..., logit]
         grads = sample_gradients(network, state, x, lambda outputs: outputs[logit])  # ∇h, by name
         along = torch.stack(
             [torch.einsum("lb...,l...->lb", grads[name], vector).double() for name, vector in clean.items()]

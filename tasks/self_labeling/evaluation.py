@@ -98,9 +98,11 @@ def features(
 def labels_given(lanes: Lanes[Any], data: Images) -> Tensor:
     """The labels that training images have where a share is wrong; (l n)."""
 
+    def inputs(part: slice) -> Tensor:
+        return data.train_x[part].to(lanes.device, lanes.dtype).flatten(1) / 255
+
     def drawn() -> Tensor:
-        looked_at = data.train_x.flatten(1) / 255 if lanes.shape.corruption == "instance" else None
-        return corrupted(lanes, data.train_y, len(data.classes), looked_at)
+        return corrupted(lanes, data.train_y, len(data.classes), inputs)
 
     made: Tensor = lanes.once("labels", drawn)
     return made

@@ -24,6 +24,19 @@ def test_residuals_are_the_derivative_of_the_loss_by_the_logits(classes: int) ->
     torch.testing.assert_close(readout.residuals(outputs.detach(), labels), found)
 
 
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_sides_are_the_signs_of_residuals_however_large_outputs_are(classes: int) -> None:
+    outputs, y = some(classes)
+    labels = readout.whole_labels(y, classes, torch.float64)
+    assert torch.equal(readout.sides(labels), readout.residuals(outputs, labels).sign())
+    certain = torch.full_like(outputs, -200.0).float()
+    certain[..., 0] = 200.0  # what is said of the first logit is 1 in single precision
+    yes = torch.full_like(y, 1 if classes == 2 else 0)
+    labels = readout.whole_labels(yes, classes, torch.float32)
+    assert (readout.residuals(certain, labels)[..., 0] == 0).all()
+    assert (readout.sides(labels)[..., 0] == -1).all()
+
+
 def test_two_classes_have_one_logit_and_the_logistic_loss() -> None:
     outputs, y = some(2)
     labels = readout.whole_labels(y, 2, torch.float64)
