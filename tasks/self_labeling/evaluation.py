@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.corruption import corrupted
+from tasks import corruption
 from tasks.data.images import Images
 from tasks.images.augmentation.views import Views
 from tasks.lanes import Lanes
@@ -50,6 +50,7 @@ METRICS: Mapping[str, Metric] = {
     "noisy_knn_accuracy": Metric("the same, where training images vote by partly wrong labels"),
     "probe_accuracy": Metric("accuracy of a linear probe on the test images", may_be_absent=True),
     "noisy_probe_accuracy": Metric("the same of a probe that learns partly wrong labels", may_be_absent=True),
+    **corruption.METRICS,
 }
 
 
@@ -72,7 +73,12 @@ def evaluated(lanes: Lanes[Any], f: Encoder, views: Views, state: State, last: b
         return probe.accuracy(made, test, data.test_y)
 
     knn = voted(y)
-    found = {"knn_accuracy": knn, "noisy_knn_accuracy": voted(given) if noisy else knn}
+    found = {
+        "knn_accuracy": knn,
+        "noisy_knn_accuracy": voted(given) if noisy else knn,
+        "true_label": data.train_y.expand(len(lanes), -1),
+        "given_label": labels_given(lanes, data),
+    }
     nothing = torch.full_like(knn, torch.nan)
     if p.probe == "never" or (p.probe == "end" and not last):
         return found | {"probe_accuracy": nothing, "noisy_probe_accuracy": nothing}
@@ -102,7 +108,7 @@ def labels_given(lanes: Lanes[Any], data: Images) -> Tensor:
         return data.train_x[part].to(lanes.device, lanes.dtype).flatten(1) / 255
 
     def drawn() -> Tensor:
-        return corrupted(lanes, data.train_y, len(data.classes), inputs)
+        return corruption.corrupted(lanes, data.train_y, len(data.classes), inputs)
 
     made: Tensor = lanes.once("labels", drawn)
     return made
