@@ -55,15 +55,17 @@ class Params(Pictures, LabelNoise, Architecture):
 
 METRICS = {
     "epoch": Metric("times that training has gone through the training set"),
-    "clean_error": Metric("share of clean training samples that are not taken for what they are labelled as"),
+    "clean_error": Metric(
+        "share of clean training samples that are not taken for what they are labelled as", may_be_absent=True
+    ),
     "noisy_error": Metric("the same of noisy training samples, with their wrong labels", may_be_absent=True),
     "train_error": Metric("the same of all training samples"),
     "test_error": Metric("share of test images that are not taken for what they are"),
-    "clean_loss": Metric("mean loss of clean training samples"),
+    "clean_loss": Metric("mean loss of clean training samples", may_be_absent=True),
     "noisy_loss": Metric("mean loss of noisy training samples, with their wrong labels", may_be_absent=True),
     "train_loss": Metric("mean loss of all training samples"),
     "test_loss": Metric("mean loss of test images"),
-    "clean_residual": Metric("mean |f - y| of clean training samples"),
+    "clean_residual": Metric("mean |f - y| of clean training samples", may_be_absent=True),
     "noisy_residual": Metric("mean |f - y| of noisy training samples, with their wrong labels", may_be_absent=True),
     "train_residual": Metric("mean |f - y| of all training samples"),
     "alpha": Metric("α: norm of the noisy segments' gradient over that of the clean segments'", may_be_absent=True),

@@ -131,8 +131,9 @@ def norm(vector: Vector) -> Tensor:
 
 
 def ratio(pairs: Tensor) -> Tensor:
-    """α, from inner products of clean and noisy gradients (... 2 2)."""
-    return (pairs[..., NOISY, NOISY] / pairs[..., CLEAN, CLEAN]).sqrt()
+    """α, from inner products of clean and noisy gradients (... 2 2); nan where the clean one is 0."""
+    clean = pairs[..., CLEAN, CLEAN]
+    return torch.where(clean > 0, pairs[..., NOISY, NOISY] / clean, torch.nan).sqrt()
 
 
 def angle(pairs: Tensor) -> Tensor:

@@ -118,6 +118,13 @@ class Layers:
             self.hidden[name] = x if x.dim() == 3 else self.unfolded(x)
         return x
 
+    def mish(self, name: str, x: Tensor) -> Tensor:
+        """Mish, x·tanh(log(1 + exp x)), of images; its output is what is seen of a hidden layer."""
+        x = functional.mish(x)
+        if self._watch:
+            self.hidden[name] = self.unfolded(x)
+        return x
+
     def _kernel(self, name: str, size: tuple[int, ...], fan_in: int, gain: float | None) -> tuple[Tensor, float]:
         """The weights, and what they are to be multiplied by: in NTK parametrization they start with variance 1."""
         gain = gain if gain is not None else math.sqrt(2) if self._start == "he" else 1.0

@@ -35,7 +35,9 @@ class Architecture:
         "standard", choices=("standard", "ntk"), help="ntk: weights start with variance 1 and are scaled where used"
     )
     init: str = shape(
-        "he", choices=STARTS, help="variance of initial weights: 2/fan-in, 1/fan-in, or 1/(3·fan-in) as torch's default"
+        "he",
+        choices=STARTS,
+        help="variance of initial weights: 2/fan-in (wide_resnet: 1/fan-in), 1/fan-in, or torch's default, 1/(3·fan-in)",
     )
     init_scale: float = knob(1.0, above=0, help="initial weights are multiplied by it")
 
@@ -46,6 +48,14 @@ def architecture_conflicts(params: Any) -> Iterator[str]:
         yield f"network: {params.network} has its own depth and width; leave them at 0"
     if params.network in RESNETS and params.parametrization == "ntk":
         yield f"parametrization: {params.network} has the standard one alone; others, such as wide_resnet, have ntk"
+
+    if params.network in RESNETS and params.init != "he":
+        yield f"init: {params.network} starts as torchvision's does; leave it at he"
+
+
+def has_batch_norm(network: str) -> bool:
+    """Whether a kind of network has it: what it says of an image then depends on the batch."""
+    return network in RESNETS or KINDS[network].batch_norm
 
 
 def build(params: Any, size: tuple[int, int, int], outputs: int) -> Network:

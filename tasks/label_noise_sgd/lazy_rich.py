@@ -34,7 +34,7 @@ from tasks.images.architectures import KINDS
 from tasks.images.derivatives import descend, gradients, linearized, sample_gradients
 from tasks.images.modular import RESNETS
 from tasks.images.network import Network
-from tasks.images.networks import Architecture, architecture_conflicts, build
+from tasks.images.networks import Architecture, architecture_conflicts, build, has_batch_norm
 from tasks.images.pictures import Pictures
 from tasks.lanes import Lanes
 from tasks.parameters import knob, shape
@@ -178,7 +178,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 def conflicts(params: Params) -> Iterator[str]:
     yield from pictures.conflicts(params)
     yield from architecture_conflicts(params)
-    if params.network in RESNETS or build(params, (1, 32, 32), outputs=1).buffers:
+    if has_batch_norm(params.network):
         yield f"network: {params.network} has batch norm, with which outputs depend on the batch; take one without it"
     if params.autocast != "none" or params.compiled:
         yield "autocast, compiled: a linearization is as exact as its derivatives; leave them off"

@@ -196,12 +196,12 @@ def _losses(lanes: Lanes[Params], outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _augmented(lanes: Lanes[Params], x: Tensor, step: int) -> Tensor:
     flips = 0.5 if lanes.shape.augmentation == "shifts_and_flips" else 0.0
-    return padded_crop_and_flip(lanes, "augmentation", x, step, flip_chance=flips)
+    return padded_crop_and_flip(lanes, "augmentation", x, step, flip_chance=flips, whole=lanes.shape.batch)
 
 
 task = Task(
     name="misclassification.images",
-    version=1,
+    version=2,
     params=Params,
     metrics=METRICS,
     init=init,

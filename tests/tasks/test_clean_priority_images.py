@@ -93,6 +93,14 @@ def test_without_noise_there_is_no_noisy_segment() -> None:
     assert not frame.diverged.any()
 
 
+def test_where_all_labels_are_wrong_there_is_no_clean_segment() -> None:
+    frame = trained(replace(BINARY, noise_rate=1.0), 0)[-1]
+    absent = {"clean_error", "clean_loss", "clean_residual", "alpha", "angle", "mean_alpha", "mean_angle"}
+    assert {name for name, values in frame.metrics.items() if math.isnan(values[0])} == absent
+    assert frame.step == 12
+    assert not frame.diverged.any()
+
+
 def test_a_step_descends_on_the_labels_that_are_given() -> None:
     params = replace(BINARY, batch=0, smoothing=0.2, learning_rate=0.3)
     lanes = Lanes([params], [1])

@@ -208,6 +208,7 @@ def test_batch_norm_half_precision_and_unknown_trajectories_are_refused() -> Non
     for network in ("resnet9", "resnet20", "resnet18"):
         [said] = task.conflicts(changed(FC, network=network, depth=0, width=0, parametrization="standard"))
         assert said.startswith(f"network: {network} has batch norm")
+    assert list(task.conflicts(changed(FC, network="cnn", depth=20))) == []  # it is the images that are too small
     for words in ("plain, plain", "plain, lazy", ""):
         [said] = task.conflicts(changed(FC, trained=words))
         assert said.startswith("trained: ")

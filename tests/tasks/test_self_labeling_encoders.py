@@ -51,7 +51,7 @@ def test_small_resnets_end_with_features(network: str) -> None:
     f = encoder(shape_of(network=network, depth=0, width=0 if network == "resnet18" else 4), (1, 8, 8))
     lanes = Lanes([Params()], [0])
     seen = f.forward(f.init(lanes), lanes.normal("x", 2, 1, 8, 8), training=True)
-    assert seen.hidden[FEATURES].shape == (1, 2, {"resnet9": 32, "resnet20": 16, "resnet18": 512}[network])
+    assert seen.hidden[FEATURES].shape == (1, 2, {"resnet9": 16, "resnet20": 16, "resnet18": 512}[network])
     assert not [name for name in f.backbone.weights if name.startswith(("output", "fc"))]
 
 

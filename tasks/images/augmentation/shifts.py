@@ -22,16 +22,20 @@ def padded_crop_and_flip(
     padding: int = 4,
     flip_chance: float = 0.5,
     fill: float = 0.0,
+    whole: int = 0,
 ) -> Tensor:
     """The images x (l b c h w) of this step, each shifted by up to `padding` pixels and maybe mirrored; of x's type.
+
+    An epoch's last batch may be smaller than the `whole` ones: were fewer numbers drawn for it, they would be those of
+    other steps.
 
     Pixels from outside are `fill`, in the units of x: pad images before their mean is subtracted, or give the value
     that black has afterwards.
     """
     b, c, h, w = x.shape[1:]
-    steps = range(step, step + 1)
-    places = lanes.integers(f"{name}.shift", 2 * padding + 1, 2, b, steps=steps)[:, 0] - padding  # l 2 b
-    flipped = lanes.uniform(f"{name}.flip", b, steps=steps)[:, 0] < flip_chance  # l b
+    steps, drawn = range(step, step + 1), max(b, whole)
+    places = lanes.integers(f"{name}.shift", 2 * padding + 1, 2, drawn, steps=steps)[:, 0, :, :b] - padding  # l 2 b
+    flipped = lanes.uniform(f"{name}.flip", drawn, steps=steps)[:, 0, :b] < flip_chance  # l b
     down, right = places[:, 0].flatten(), places[:, 1].flatten()
     return shifted(x.reshape(-1, c, h, w), down, right, flipped.flatten(), fill).reshape(x.shape)
 

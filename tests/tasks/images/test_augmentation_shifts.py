@@ -59,6 +59,12 @@ def test_steps_names_and_seeds_have_shifts_of_their_own() -> None:
         assert not torch.equal(padded_crop_and_flip(lanes, name, x, step), first)
 
 
+def test_a_smaller_batch_has_the_first_shifts_of_a_whole_one() -> None:
+    x = pictures(1, 20)
+    whole = padded_crop_and_flip(lanes_of(0), "train", x, 7)
+    assert torch.equal(padded_crop_and_flip(lanes_of(0), "train", x[:, :8], 7, whole=20), whole[:, :8])
+
+
 def test_all_shifts_are_as_likely_and_half_are_flipped() -> None:
     # One bright pixel in the middle tells the shift, and a brighter one to its right whether it is mirrored.
     x = torch.zeros(1, 20_000, 1, 11, 11)

@@ -8,7 +8,8 @@ from torch.nn import functional
 from tasks.images.derivatives import along, gradients
 from tasks.images.layered import LayeredNetwork
 from tasks.images.network import Seen
-from tasks.images.networks import architecture_conflicts, build
+from tasks.images.architectures import KINDS
+from tasks.images.networks import architecture_conflicts, build, has_batch_norm
 from tasks.lanes import Lanes
 from tests.tasks.images.small import (
     SMALL,
@@ -101,7 +102,7 @@ def test_papers_count_the_same_weights() -> None:
 
     assert size("fc", (1, 28, 28), 1) == 784 * 512 + 512 + 512 * 512 + 512 + 512 + 1
     assert size("cnn", (1, 28, 28)) == 320 + 18_496 + (64 * 12 * 12 + 1) * 64 + 650
-    assert size("resnet9", (3, 32, 32)) == 6_575_370
+    assert size("resnet9", (3, 32, 32)) == 2_449_418
     assert size("resnet20", (3, 32, 32)) == 269_722
     assert size("resnet18", (3, 32, 32)) == 11_173_962
     assert size("resnet50", (3, 32, 32)) == 23_520_842
@@ -172,23 +173,26 @@ def test_outputs_gradients_and_buffers_are_those_of_torch_modules(
         torch.testing.assert_close(module.eval()(x[lane]), network.forward(after, x).outputs[lane])
 
 
-def test_resnet9_is_that_of_a_plain_reading() -> None:
-    network, _, state = small("resnet9", 1)
-    x = batch("resnet9", 1, 6)
+@pytest.mark.parametrize(("pixels", "last"), [(8, 1), (16, 2), (32, 2)])
+def test_resnet9_is_that_of_a_plain_reading(pixels: int, last: int) -> None:
+    lanes = Lanes([Params(network="resnet9", width=2, init="torch", precision="float64")], [0])
+    network = build(lanes.shape, (3, pixels, pixels), 4)
+    state, x = network.init(lanes), lanes.normal("x", 6, 3, pixels, pixels)
 
     def block(h: Tensor, name: str, pool: bool = False) -> Tensor:
         s = {key.removeprefix(f"{name}."): tensor[0] for key, tensor in state.items() if key.startswith(f"{name}.")}
         h = functional.conv2d(h, s["conv.weight"], s["conv.bias"], padding=1)
         mean, variance = h.mean(dim=(0, 2, 3), keepdim=True), h.var(dim=(0, 2, 3), keepdim=True, correction=0)
         h = (h - mean) / (variance + 1e-5).sqrt()
-        h = (h * s["norm.weight"][:, None, None] + s["norm.bias"][:, None, None]).relu()
+        h = h * s["norm.weight"][:, None, None] + s["norm.bias"][:, None, None]
+        h = h * (1 + h.exp()).log().tanh()
         return functional.max_pool2d(h, 2) if pool else h
 
     h = block(block(x[0], "conv1"), "conv2", pool=True)
     h = h + block(block(h, "res1.1.1"), "res1.1.2")
     h = block(block(h, "conv3", pool=True), "conv4", pool=True)
     h = h + block(block(h, "res2.1.1"), "res2.1.2")
-    expected = h.amax(dim=(2, 3)) @ state["output.weight"][0] + state["output.bias"][0]
+    expected = functional.max_pool2d(h, last).flatten(1) @ state["output.weight"][0] + state["output.bias"][0]
     torch.testing.assert_close(network.forward(state, x, training=True).outputs[0], expected)
 
 
@@ -285,3 +289,10 @@ def test_the_first_layers_norm_is_measured() -> None:
 def test_what_does_not_go_together_is_said() -> None:
     assert list(architecture_conflicts(Params())) == []
     assert len(list(architecture_conflicts(Params(network="resnet18", width=3, parametrization="ntk")))) == 2
+    (text,) = architecture_conflicts(Params(network="resnet50", init="torch"))
+    assert text.startswith("init: resnet50")
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "resnet18"])
+def test_kinds_say_whether_they_have_batch_norm(kind: str) -> None:
+    assert has_batch_norm(kind) == bool(build(Params(network=kind), (3, 32, 32), 10).buffers)
