@@ -72,6 +72,15 @@ def _late(sweep: Sweep, metric: str, **where: float) -> pd.Series:
     return means
 
 
+def _farthest(sweep: Sweep) -> Estimate:
+    """The largest distance of any step, at the largest σ.
+
+    In the end both fit the training labels, however different the ways on which they come there.
+    """
+    curves = sweep.read("curves", ["seed", "plain_train_gap"], {"sigma": _largest(sweep, "sigma")})
+    return mean_of(curves.groupby("seed")["plain_train_gap"].agg(lambda values: values.max(skipna=False)))
+
+
 def _times(larger: pd.Series, smaller: pd.Series) -> Estimate:
     """How many times larger one is than the other, by seed: the geometric mean."""
     log = mean_of((larger / smaller).map(math.log))
@@ -149,30 +158,30 @@ CLAIMS = (
     Claim(
         "label-noise-sgd/fig2",
         "Figure 2: without label noise the network behaves similarly to its linearization",
-        "distance of their outputs on training images over the linearization's norm, late in training",
+        "distance of their outputs on training images over the linearization's norm, largest of all steps",
         at_most(0.1),
-        lambda sweep: mean_of(_late(sweep, "plain_train_gap")),
+        _farthest,
     ),
     Claim(
         "label-noise-sgd/fig2",
         "Figure 2: on test images too",
-        "the same distance on test images",
+        "the same distance on test images, late in training",
         at_most(0.25),
         lambda sweep: mean_of(_late(sweep, "plain_test_gap")),
     ),
     Claim(
         "label-noise-sgd/fig2",
         "Figure 2: with label noise it follows a distinctly different trajectory",
-        "distance to the linearization on training images, with noise over without",
+        "distance to the linearization on test images, with noise over without",
         at_least(3.0),
-        lambda sweep: _noisy_over_plain(sweep, "train_gap"),
+        lambda sweep: _noisy_over_plain(sweep, "test_gap"),
     ),
     Claim(
         "label-noise-sgd/fig2",
         "Figure 2: that is no mere jitter: it leaves the linearization that is given the same noise, too",
-        "distance to that one with noise over distance to the other without, training images",
+        "distance to that one with noise over distance to the other without, test images",
         at_least(3.0),
-        lambda sweep: _times(_late(sweep, "control_train_gap"), _late(sweep, "plain_train_gap")),
+        lambda sweep: _times(_late(sweep, "control_test_gap"), _late(sweep, "plain_test_gap")),
     ),
     Claim(
         "label-noise-sgd/fig2",
@@ -180,6 +189,13 @@ CLAIMS = (
         "change of the tangent kernel, with noise over without",
         at_least(1.5),
         lambda sweep: _noisy_over_plain(sweep, "kernel_change"),
+    ),
+    Claim(
+        "label-noise-sgd/fig2",
+        "Figure 2: with label noise the features are learned, which the lazy regime leaves as they are",
+        "change of the tangent kernel with noise, over its norm",
+        at_least(0.2),
+        lambda sweep: mean_of(_late(sweep, "noisy_kernel_change")),
     ),
     Claim(
         "label-noise-sgd/fig2",

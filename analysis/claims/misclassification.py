@@ -261,6 +261,13 @@ CLAIMS = (
     ),
     Claim(
         "misclassification/fig5",
+        "Section 6.5: label smoothing generates denser representations than label noise",
+        "active share with smoothing 0.1 minus that with label noise p = 0.1",
+        at_least(0.0),
+        lambda sweep: _change(sweep, "active_share", _SMOOTHED, _NOISY),
+    ),
+    Claim(
+        "misclassification/fig5",
         "Figure 6: 104 neurons are associated with a digit without label noise",
         "neurons that fire at least twice as often for some digit as for any other, p = 0",
         near(104, 20),

@@ -45,7 +45,7 @@ def cnn(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
 
 
 def resnet9(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
-    """The one that clean-priority learning refers to: eight convolutions with bias, batch norm and Mish, one dense layer.
+    """The one that clean-priority learning refers to: eight convolutions, batch norm and Mish, a dense layer.
 
     Images of 32 pixels come to 2 before the last layer, as there. Those that are too small are not pooled so often.
     """

@@ -37,7 +37,7 @@ class Architecture:
     init: str = shape(
         "he",
         choices=STARTS,
-        help="variance of initial weights: 2/fan-in (wide_resnet: 1/fan-in), 1/fan-in, or torch's default, 1/(3·fan-in)",
+        help="variance of initial weights: 2/fan-in (wide_resnet: 1/fan-in), 1/fan-in, or 1/(3·fan-in) as torch has",
     )
     init_scale: float = knob(1.0, above=0, help="initial weights are multiplied by it")
 

@@ -41,6 +41,16 @@ def test_an_experiment_is_run_once_and_its_claims_are_judged_again_without_runni
     assert table[2].startswith("| `label-noise-sgd/lemma34` | ")
 
 
+def test_nothing_is_judged_before_all_cells_have_runs(tmp_path: Path) -> None:
+    words = ["label-noise-sgd/lemma34", "--quick", "--store", str(tmp_path)]
+    _reproduce(*words, "--inline", "--no-mlflow", "--set", "parameters.steps=50", "--set", "seeds=2")
+    (spec,) = tmp_path.rglob("spec.yaml")
+    spec.write_text(spec.read_text().replace("- 1.0", "- 1.0\n    - 2.0"))
+    checked = _reproduce(*words, "--check")
+    assert f"label-noise-sgd/lemma34: cells without a run in {tmp_path}: 1;" in checked.stderr
+    assert checked.stdout.count("NOT RUN") == 2
+
+
 @pytest.mark.claims
 def test_a_claim_that_is_not_confirmed_sets_the_exit_code_and_is_shown_as_such(tmp_path: Path) -> None:
     result = _reproduce("misclassification/fig2", "--quick", "--store", str(tmp_path), "--inline", "--no-mlflow")

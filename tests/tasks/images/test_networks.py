@@ -5,10 +5,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tasks.images.architectures import KINDS
 from tasks.images.derivatives import along, gradients
 from tasks.images.layered import LayeredNetwork
 from tasks.images.network import Seen
-from tasks.images.architectures import KINDS
 from tasks.images.networks import architecture_conflicts, build, has_batch_norm
 from tasks.lanes import Lanes
 from tests.tasks.images.small import (
