@@ -245,6 +245,12 @@ def _in_order(sweep: Sweep, low: str, high: str) -> Estimate:
     return mean_of([float((lower[seed][:, :, None] < higher[seed][:, None]).mean(axis=(1, 2)).min()) for seed in lower])
 
 
+def _orthogonal_part(sweep: Sweep) -> Estimate:
+    """sin θ_g of other classes' samples together, on the logit where it is smallest."""
+    arrays = sweep.read("arrays", ["step", "metric", "values"], {"metric": "class_others_angle", "step": 0})
+    return mean_of([float(np.sin(np.asarray(values, dtype=float)).min()) for values in arrays["values"]])
+
+
 # With random weights outputs start near 1/k, and the more classes, the more they differ from it.
 _TWO_CLASSES, _TEN_CLASSES = near(1.0, 0.3), Region(0.5, 2.0)
 
@@ -369,6 +375,13 @@ CLAIMS = (
         "share of pairs (other, noisy) of which the one of another class has the smaller θ_g, worst logit",
         at_least(0.9),
         lambda sweep: _in_order(sweep, "other", "noisy"),
+    ),
+    Claim(
+        "clean-priority/fig9",
+        "Figure 9: their gradient has a part of non-trivial size that is orthogonal to the clean one",
+        "sin θ_g of clean samples of all other classes together, worst logit",
+        at_least(0.2),
+        _orthogonal_part,
     ),
     *_at_start("clean-priority/fig11", "Figure 11", _TWO_CLASSES),
     *_story("clean-priority/fig11", "Figure 11", {}, where=", worst width"),

@@ -83,6 +83,7 @@ METRICS = {
     "clean_angles": Metric("θ_g of clean samples, on their class's logit, class by class", per="sample"),
     "noisy_angles": Metric("θ_g of noisy samples, on their true class's logit, class by class", per="sample"),
     "other_angles": Metric("θ_g on each class's logit of clean samples of other classes", per="sample"),
+    "class_others_angle": Metric("θ_g of other classes' clean samples together, on each class's logit", per="class"),
     **corruption.METRICS,
 }
 _ANGLES = ("clean", "noisy", "other")
@@ -136,6 +137,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
             f"{name}_angles": torch.cat([each[name] for each in sample_angles], dim=1) if keeps else nothing
             for name in _ANGLES
         },
+        "class_others_angle": torch.stack([each["others"] for each in sample_angles], dim=1) if keeps else nothing,
         "true_label": data.train_y.expand(len(lanes), -1) if keeps else nothing,
         "given_label": parts.given if keeps else nothing,
     }

@@ -1,7 +1,7 @@
 """θ_g of single samples: the angle between a sample's gradient and its class's clean gradient, on one logit.
 
 The samples are those of the clean and of the noisy segment of a class, and clean ones of all other classes: what
-Figures 4 and 9 show as histograms. Every sample's gradient is exact.
+Figures 4 and 9 show as histograms, with the gradient of the latter together. Every sample's gradient is exact.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,18 @@ import torch
 from torch import Tensor
 
 from tasks.clean_priority import readout
-from tasks.clean_priority.segments import CLEAN, NOISY, Segments, Vector, norm, samples
+from tasks.clean_priority.segments import (
+    CLEAN,
+    NOISY,
+    Segments,
+    Vector,
+    angle,
+    norm,
+    nothing,
+    products,
+    samples,
+    sum_of,
+)
 from tasks.images import pictures
 from tasks.images.derivatives import sample_gradients
 from tasks.images.network import Network
@@ -26,7 +37,8 @@ def class_angles(
 ) -> dict[str, Tensor]:
     """Angles to a class's clean gradient, of samples of `clean`, `noisy` and `other`, nan where there are no more; l s.
 
-    All are on the class's own logit, on which samples of other classes should say 0.
+    All are on the class's own logit, on which samples of other classes should say 0. `others` is that of the sum of
+    the latter's gradients; l.
     """
     most, classes = lanes.shape.histogram_samples, segments.counts.shape[1]
     rows = {
@@ -37,8 +49,10 @@ def class_angles(
     logit = readout.logit_of(class_, classes)
     found = {}
     for name, (index, there) in rows.items():
-        angles = _angles(lanes, network, state, segments, index, logit, clean)
+        angles, total = _angles(lanes, network, state, segments, index, there, logit, clean)
         found[name] = torch.where(there, angles, torch.nan)
+        if name == "other":
+            found["others"] = angle(products([clean, total]))
     return found
 
 
@@ -65,20 +79,23 @@ def _angles(
     state: Mapping[str, Tensor],
     segments: Segments,
     index: Tensor,
+    there: Tensor,
     logit: int,
     clean: Vector,
-) -> Tensor:
-    """The angle of each sample's gradient (l s) to the direction `clean`, in radians; l s."""
+) -> tuple[Tensor, Vector]:
+    """The angle of each sample's gradient (l s) to the direction `clean`, in radians, l s; and the gradients' sum."""
     length, size = norm(clean)[:, None], max(1, _NUMBERS // (network.size * len(lanes)))
-    parts = []
+    parts, total = [], nothing(network, state)
     for part in pictures.parts(index.shape[1], size):
         x, y = samples(lanes, segments, index[:, part])
         labels = readout.whole_labels(y, segments.counts.shape[1], lanes.dtype)
-        side = readout.sides(labels)[..., logit]
+        residual = readout.residuals(network.forward(state, x).outputs, labels)[..., logit] * there[:, part]
         grads = sample_gradients(network, state, x, lambda outputs: outputs[logit])  # ∇h, by name
+        total = sum_of(total, {name: torch.einsum("lb,lb...->l...", residual, grad) for name, grad in grads.items()})
         along = torch.stack(
             [torch.einsum("lb...,l...->lb", grads[name], vector).double() for name, vector in clean.items()]
         ).sum(dim=0)
         square = torch.stack([grad.square().flatten(2).sum(dim=2, dtype=torch.float64) for grad in grads.values()])
-        parts.append((side * along / (square.sum(dim=0).sqrt() * length)).clamp(-1, 1).arccos())
-    return torch.cat(parts, dim=1)
+        cosine = readout.sides(labels)[..., logit] * along / (square.sum(dim=0).sqrt() * length)
+        parts.append(cosine.clamp(-1, 1).arccos())
+    return torch.cat(parts, dim=1), total

@@ -123,6 +123,8 @@ def test_angles_of_samples_are_those_between_their_own_gradients_and_the_clean_s
     for place, sample in enumerate(expected_others):
         row = one_sample(lanes, state, lane, int(sample), class_)["row"]
         assert float(found["other"][lane, place]) == pytest.approx(angle(row, reference))
+    rows = [one_sample(lanes, state, lane, int(sample), class_)["row"] for sample in expected_others]
+    assert float(found["others"][lane]) == pytest.approx(angle(torch.stack(rows).sum(dim=0), reference))
 
 
 def test_a_lane_with_few_noisy_samples_has_no_more_angles_than_that() -> None:
