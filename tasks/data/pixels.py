@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,15 +20,20 @@ from tasks.data.download import Show
 from tasks.data.folder import written_whole
 from tasks.data.images import DataError
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 # Images that are read between two notes of how many there are.
 _STRETCH = 256
+# Pillow's modes for whole numbers of 32 bits and for fractions: no file says which of them is white.
+_WITHOUT_WHITE = ("I", "F")
 
 
 @contextmanager
 def pixels_of(files: Sequence[str], size: int, folder: Path, show: Show) -> Iterator[np.ndarray]:
     """Squares of `size` pixels, (n 3 h w), or (n 1 h w) where all are grey; the folder is gone when the body ends well.
 
-    Each is cut to its middle square. DataError names a file that is no image.
+    Each is cut to its middle square. What is transparent is black. DataError names a file that can't be used.
     """
     folder.mkdir(parents=True, exist_ok=True)
     read = _Read(files, size, folder)
@@ -77,14 +82,32 @@ class _Read:
 
 
 def _square(file: str, size: int) -> np.ndarray:
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import Image, ImageOps
 
     try:
         with Image.open(file) as image:
-            upright = ImageOps.exif_transpose(image).convert("RGB")
-    except (OSError, UnidentifiedImageError) as error:
-        raise DataError(f"{file} is not an image that can be read: {error}") from None
+            if image.mode in _WITHOUT_WHITE:
+                text = f"{file} has pixels of mode {image.mode}, which don't say how bright they are"
+                raise DataError(f"{text}; convert it to 8 bits")
+            upright = _coloured(ImageOps.exif_transpose(image))
+    except (DataError, MemoryError):
+        raise
+    except Exception as error:  # of any kind: each format has its own reader, which trips where the file is broken
+        reason = str(error) or type(error).__name__
+        raise DataError(f"{file} is not an image that can be read: {reason}") from None
     return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+
+
+def _coloured(image: "Image.Image") -> "Image.Image":
+    """In colours of 8 bits, over black where it is transparent: what lies hidden there is not part of the image."""
+    from PIL import Image
+
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))  # Pillow would cut off at 255
+    if image.has_transparency_data:
+        black = Image.new("RGBA", image.size, (0, 0, 0, 255))
+        image = Image.alpha_composite(black, image.convert("RGBA"))
+    return image.convert("RGB")
 
 
 def _one_channel(x: np.ndarray, folder: Path) -> np.ndarray:

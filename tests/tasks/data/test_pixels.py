@@ -1,4 +1,6 @@
+import io
 import os
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -69,3 +71,76 @@ def test_a_reading_of_something_else_begins_anew(tmp_path: Path, change: str) ->
     with pixels_of(files, 4 if change == "size" else 2, tmp_path / "part", silent) as x:
         assert x[3, 0, 0, 0] == (99 if change == "file" else 3)
         assert (x[4:256, 0, -1, -1] == np.arange(4, 256)).all()
+
+
+def one(file: Path, size: int, folder: Path) -> np.ndarray:
+    with pixels_of([str(file)], size, folder, silent) as x:
+        return np.array(x[0])
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_grey_of_16_bits_keeps_its_shades(tmp_path: Path, order: str) -> None:
+    shades = np.arange(16, dtype=np.uint16).reshape(4, 4) * 4369  # up to 65,535
+    mode = "I;16" if order == "<" else "I;16B"
+    Image.frombytes(mode, (4, 4), shades.astype(f"{order}u2").tobytes()).save(tmp_path / "deep.tif")
+    assert (one(tmp_path / "deep.tif", 4, tmp_path / "part")[0] == np.arange(16).reshape(4, 4) * 17).all()
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_pixels_without_a_known_white_are_refused(tmp_path: Path, mode: str) -> None:
+    Image.new(mode, (4, 4)).save(tmp_path / "deep.tif")
+    with pytest.raises(DataError, match=rf"deep\.tif has pixels of mode {mode}, .*; convert it to 8 bits"):
+        one(tmp_path / "deep.tif", 4, tmp_path / "part")
+
+
+def test_what_is_transparent_is_black(tmp_path: Path) -> None:
+    image = Image.new("RGBA", (2, 2), (200, 100, 50, 255))
+    image.putpixel((0, 0), (200, 100, 50, 0))
+    image.putpixel((1, 0), (200, 100, 50, 51))  # a fifth
+    image.save(tmp_path / "own.png")
+    x = one(tmp_path / "own.png", 2, tmp_path / "part")
+    assert x[:, 0, 0].tolist() == [0, 0, 0]
+    assert x[:, 0, 1].tolist() == [40, 20, 10]
+    assert x[:, 1, 1].tolist() == [200, 100, 50]
+
+
+def test_the_transparent_colour_of_a_palette_is_black(tmp_path: Path) -> None:
+    image = Image.new("P", (2, 1), 1)
+    image.putpalette([200, 0, 0, 0, 100, 0])
+    image.putpixel((0, 0), 0)
+    image.save(tmp_path / "own.png", transparency=0)
+    assert one(tmp_path / "own.png", 1, tmp_path / "part").ravel().tolist() == [0, 50, 0]
+
+
+def broken_files() -> dict[str, bytes]:
+    def saved(format: str) -> bytes:
+        file = io.BytesIO()
+        Image.effect_noise((64, 64), 50).save(file, format)
+        return file.getvalue()
+
+    png = saved("PNG")
+    return {
+        "cut.png": png[:200],
+        "chunk.png": png.replace(b"IDAT", b"ID\0T", 1),
+        "huge.ppm": b"P6 99999 99999 255\n",
+        "text.ppm": b"P2 2 2 255\n1 2 x 4\n",
+        "cut.qoi": b"qoif" + struct.pack(">IIBB", 4, 4, 3, 0) + b"\xfe",
+        "cut.tif": saved("TIFF")[:4096],
+    }
+
+
+@pytest.mark.parametrize("name", broken_files())
+def test_a_broken_image_is_named_whatever_its_reader_trips_over(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(broken_files()[name])
+    with pytest.raises(DataError, match=rf"{name} is not an image that can be read: ."):
+        one(tmp_path / name, 4, tmp_path / "part")
+
+
+def test_too_little_memory_is_no_fault_of_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: str) -> None:
+        raise MemoryError
+
+    (file,) = painted(tmp_path / "own", 1)
+    monkeypatch.setattr(Image, "open", full)
+    with pytest.raises(MemoryError):
+        one(Path(file), 4, tmp_path / "part")
