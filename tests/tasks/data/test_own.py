@@ -58,6 +58,30 @@ def test_folders_for_training_and_testing_are_kept_apart(tmp_path: Path, test: s
         convert_folder("images", tmp_path / "own", 4, tmp_path / "data", silent)
 
 
+def test_a_folder_for_training_without_one_for_testing_is_split(tmp_path: Path) -> None:
+    paint(tmp_path / "own" / "train" / "red", (255, 0, 0), 10)
+    paint(tmp_path / "own" / "train" / "blue", (0, 0, 255), 5)
+    found = convert_folder("images", tmp_path / "own", 4, tmp_path / "data", silent)
+    assert found.classes == ("blue", "red")
+    assert found.test_y.tolist() == [0, 1, 1]
+
+
+def test_a_folder_of_trains_is_a_class(tmp_path: Path) -> None:
+    paint(tmp_path / "own" / "train", (255, 0, 0), 5)
+    paint(tmp_path / "own" / "bus", (0, 0, 255), 5)
+    assert convert_folder("images", tmp_path / "own", 4, tmp_path / "data", silent).classes == ("bus", "train")
+
+
+def test_classes_of_which_no_image_would_be_for_testing_are_named(tmp_path: Path) -> None:
+    for name, count in (("red", 4), ("green", 5), ("yellow", 1)):
+        paint(tmp_path / "own" / name, (255, 0, 0), count)
+    with pytest.raises(
+        DataError, match=r"fewer than 5 images of red, yellow, of which every fifth.*; add images, or give folders"
+    ):
+        convert_folder("images", tmp_path / "own", 4, tmp_path / "data", silent)
+    assert not (tmp_path / "data").exists()
+
+
 def test_what_is_no_such_folder_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a folder"):
         convert_folder("images", tmp_path / "none", 4, tmp_path, silent)
@@ -66,7 +90,10 @@ def test_what_is_no_such_folder_is_said(tmp_path: Path) -> None:
         convert_folder("images", tmp_path / "empty", 4, tmp_path, silent)
     with pytest.raises(DataError, match="use images, or images/WORD"):
         convert_folder("birds", tmp_path / "empty", 4, tmp_path, silent)
-    paint(tmp_path / "own" / "red", (255, 0, 0), 1)
+    paint(tmp_path / "own" / "red", (255, 0, 0), 5)
+    with pytest.raises(DataError, match="own has one class alone, red; give a folder with a folder of images per"):
+        convert_folder("images", tmp_path / "own", 4, tmp_path, silent)
+    paint(tmp_path / "own" / "blue", (0, 0, 255), 5)
     (tmp_path / "own" / "red" / "broken.png").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"broken\.png is not an image that can be read"):
         convert_folder("images", tmp_path / "own", 4, tmp_path, silent)
