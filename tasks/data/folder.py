@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,12 @@ VARIABLE = "MISLABEL_DATA"
 def data_folder(given: str | Path | None = None) -> Path:
     """The folder that is given, else that of the environment variable, else one in the user's cache."""
     chosen = given or os.environ.get(VARIABLE)
-    return Path(chosen).expanduser().absolute() if chosen else _cache() / "mislabel" / "data"
+    return Path(chosen).expanduser().absolute() if chosen else _usual_folder()
+
+
+def folder_option(folder: Path) -> str:
+    """What `mislabel data` must be told to look there, wherever it is typed; nothing for the user's cache."""
+    return "" if folder == _usual_folder() else f" --folder {shlex.quote(str(folder))}"
 
 
 def chosen_folder() -> str | None:
@@ -67,6 +73,10 @@ def md5_of(path: Path) -> str:
     """As torchvision gives them: they tell damage, not malice."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def _usual_folder() -> Path:
+    return _cache() / "mislabel" / "data"
 
 
 def _cache() -> Path:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tasks.data.catalogue import SOURCES, Source
-from tasks.data.folder import alone, data_folder, shown, written_whole
+from tasks.data.folder import alone, data_folder, folder_option, shown, written_whole
 
 EMBEDDED = "digits"
 OWN = "images"
@@ -30,13 +30,16 @@ class AbsentData(Exception):
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
-        own = " --from FOLDER" if is_own(name) else ""
-        self.command = f"mislabel data get {name}{own}"
+        self.command = command_for(name, folder)
         super().__init__(f"{name} is not in {shown(folder)}; fetch it with: {self.command}")
 
 
 class DataError(Exception):
-    """A data set, or a part of one, that does not exist."""
+    """A data set, or a part of one, that does not exist or can't be used."""
+
+
+class DamagedData(DataError):
+    """The file that processes share is not as it was written; the message says what to type."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,17 @@ def is_own(name: str) -> bool:
     return bool(_OWN_NAME.fullmatch(name))
 
 
+def command_for(name: str, folder: Path) -> str:
+    """What to type to have the data set in that data folder."""
+    own = " --from FOLDER" if is_own(name) else ""
+    return f"mislabel data get {name}{own}{folder_option(folder)}"
+
+
 def images(name: str, folder: str | Path | None = None) -> Images:
-    """The data set of that name. AbsentData where it must be fetched first, DataError where the name is unknown."""
+    """The data set of that name.
+
+    AbsentData where it must be fetched first, DataError where the name is unknown, DamagedData where it can't be read.
+    """
     return _loaded(name, data_folder(folder))
 
 
@@ -133,20 +145,23 @@ def subset(whole: Images, classes: Sequence[str] = (), count: int = 0, test_coun
         raise DataError(f"{', '.join(classes)}: a class of {whole.name} is named twice; name each once")
     train = _chosen(whole, whole.train_y, chosen, count, seed, "train")
     test = _chosen(whole, whole.test_y, chosen, test_count, seed, "test")
-    if train is None and test is None:
-        return whole
     number = torch.full((len(whole.classes),), -1)
     number[chosen] = torch.arange(len(chosen))
-    train = torch.arange(len(whole.train_y)) if train is None else train
-    test = torch.arange(len(whole.test_y)) if test is None else test
-    return replace(
-        whole,
-        train_x=whole.train_x[train],
-        train_y=number[whole.train_y[train]],
-        test_x=whole.test_x[test],
-        test_y=number[whole.test_y[test]],
-        classes=tuple(whole.classes[i] for i in chosen),
-    )
+    train_x, train_y = _cut(whole.train_x, whole.train_y, train, number)
+    test_x, test_y = _cut(whole.test_x, whole.test_y, test, number)
+    names = tuple(whole.classes[i] for i in chosen)
+    for y, where in ((train_y, "training"), (test_y, "test")):
+        if not len(y):
+            text = f"{whole.name} has no {where} images of {', '.join(names)}"
+            raise DataError(f"{text}; name classes that have some, or add images")
+    if train is None and test is None and names == whole.classes:
+        return whole
+    return replace(whole, train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y, classes=names)
+
+
+def _cut(x: Tensor, y: Tensor, places: Tensor | None, number: Tensor) -> tuple[Tensor, Tensor]:
+    """Images at these places, which are not copied where that is all of them, and labels by their new number."""
+    return (x, number[y]) if places is None else (x[places], number[y[places]])
 
 
 def convert(name: str, folder: str | Path | None = None) -> Images:
@@ -189,10 +204,34 @@ def faults(name: str, folder: str | Path | None = None) -> Iterator[str]:
     root = data_folder(folder)
     if name in SOURCES and SOURCES[name].is_there(root):
         yield from SOURCES[name].faults(root)
-    found = images(name, folder)
+    try:
+        _verify(name, root)
+    except DamagedData as damage:
+        yield str(damage)
+
+
+def mend(name: str, folder: str | Path | None = None) -> bool:
+    """Convert a data set anew where the file that processes share is damaged; whether it was."""
+    root = data_folder(folder)
+    try:
+        _verify(name, root)
+    except DamagedData:
+        with alone(root, name):
+            _convert(SOURCES[name], root)
+        return True
+    return False
+
+
+def _verify(name: str, root: Path) -> None:
+    """Read all of the file that processes share; DamagedData where it is not as it was written."""
+    found = images(name, root)
     tensors = {"train_x": found.train_x, "train_y": found.train_y, "test_x": found.test_x, "test_y": found.test_y}
     if checksum_of(tensors, found.classes) != found.checksum:
-        yield f"{shown(_converted(root, name))} is damaged: remove it and fetch it again"
+        raise _damaged(name, root)
+
+
+def _damaged(name: str, root: Path) -> DamagedData:
+    return DamagedData(f"{shown(_converted(root, name))} is damaged; make it anew with: {command_for(name, root)}")
 
 
 @cache
@@ -209,10 +248,17 @@ def _loaded(name: str, root: Path) -> Images:
         with alone(root, name):
             if not path.exists():
                 if damaged := source.faults(root):
-                    raise DataError(f"{'; '.join(damaged)}; fetch it again with: mislabel data get {name}")
+                    raise DataError(f"{'; '.join(damaged)}; fetch it again with: {command_for(name, root)}")
                 _convert(source, root)
-    held = torch.load(path, mmap=True, weights_only=True)
-    return Images(name, **{**held, "classes": tuple(held["classes"])})
+    try:
+        held = torch.load(path, mmap=True, weights_only=True)
+        return Images(name, **{**held, "classes": tuple(held["classes"])})
+    except OSError as error:
+        raise DataError(f"{shown(path)} can't be read: {error.strerror}; remove it, or allow it to be read") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # of any kind: which one depends on which bytes are wrong
+        raise _damaged(name, root) from error
 
 
 def _converted(root: Path, name: str) -> Path:
@@ -251,7 +297,7 @@ def _class_number(whole: Images, word: str) -> int:
 def _chosen(whole: Images, y: Tensor, classes: list[int], count: int, seed: int, where: str) -> Tensor | None:
     """Places of the chosen samples, in order; None for all."""
     if not count:
-        if len(classes) == len(whole.classes) and classes == sorted(classes):
+        if len(classes) == len(whole.classes):
             return None
         return torch.isin(y, torch.tensor(classes)).nonzero()[:, 0]
     taken = []
@@ -263,7 +309,8 @@ def _chosen(whole: Images, y: Tensor, classes: list[int], count: int, seed: int,
             raise DataError(f"{text} {len(places):,}; ask for at most {len(places) * len(classes):,} in all")
         order = _order(seed, f"{whole.name}/{where}/{number}", len(places))
         taken.append(places[order[:wanted]])
-    return torch.cat(taken).sort().values
+    places = torch.cat(taken)
+    return places.sort().values if len(places) < len(y) else None
 
 
 def _order(seed: int, name: str, count: int) -> Tensor:

@@ -4,7 +4,9 @@ import pytest
 from PIL import Image
 
 from tasks.data import images
+from tasks.data.catalogue import SOURCES
 from tests.sweeps.commands.conftest import Mislabel
+from tests.tasks.data.tiny import PIXELS, TINY, write_pixels
 
 
 @pytest.fixture(autouse=True)
@@ -29,8 +31,8 @@ def test_data_sets_are_listed_with_how_to_fetch_them(mislabel: Mislabel, empty: 
     said = mislabel("data", "list")
     assert said.code == 0
     lines = said.out.splitlines()
-    assert any(line.startswith("digits") and "1,442 + 355 images of 1×8×8" in line for line in lines)
-    assert any("mislabel data get cifar10" in line for line in lines)
+    assert any(line.startswith("digits") and "1,442 + 355 images of 1×8×8, 10 classes" in line for line in lines)
+    assert any(f"mislabel data get cifar10 --folder {empty}" in line for line in lines)
     assert said.err == f"folder: {empty}\n"
     rows = {row["name"]: row for row in mislabel("data", "list", "--json").json}
     assert rows["digits"]["here"]
@@ -39,7 +41,7 @@ def test_data_sets_are_listed_with_how_to_fetch_them(mislabel: Mislabel, empty: 
         "name": "mnist",
         "here": False,
         "what": "handwritten digits, 28×28, 60,000 and 10,000 for testing",
-        "command": "mislabel data get mnist",
+        "command": f"mislabel data get mnist --folder {empty}",
     }
 
 
@@ -47,7 +49,7 @@ def test_images_of_ones_own_are_fetched_listed_and_checked(mislabel: Mislabel, b
     said = mislabel("data", "get", "images/birds", "--from", str(birds), "--size", "4")
     assert said.code == 0
     assert said.out == ""
-    assert f"images/birds: {birds}; 8 + 2 images of 3×4×4 in {empty}" in said.err
+    assert f"images/birds: {birds}; 8 + 2 images of 3×4×4, 2 classes, in {empty}" in said.err
     assert "images/birds" in mislabel("data", "list").out
     said = mislabel("data", "check")
     assert said.code == 0
@@ -67,7 +69,44 @@ def test_damage_is_found(mislabel: Mislabel, birds: Path, empty: Path) -> None:
     copy.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
     said = mislabel("data", "check", "images")
     assert said.code == 1
-    assert "images.pt is damaged: remove it and fetch it again" in said.out
+    assert "images.pt is damaged; make it anew with: mislabel" in said.out
+
+
+def test_a_file_that_can_not_be_read_hides_no_other(mislabel: Mislabel, birds: Path, empty: Path) -> None:
+    for name in ("images/birds", "images/others"):
+        mislabel("data", "get", name, "--from", str(birds), "--size", "4")
+    copy = empty / "converted" / "images" / "birds.pt"
+    copy.write_bytes(copy.read_bytes()[:100])
+    images.forget()
+    command = f"mislabel data get images/birds --from FOLDER --folder {empty}"
+    said = mislabel("data", "list")
+    assert said.code == 0
+    assert f"birds.pt is damaged; make it anew with: {command}\n" in said.err
+    assert f"images/birds   {command}" in said.out
+    assert "8 + 2 images of 3×4×4, 2 classes" in said.out
+    said = mislabel("data", "check")
+    assert said.code == 1
+    assert f"; make it anew with: {command}\n" in said.out
+    assert "images/others: as it should be" in said.out
+
+
+def test_getting_what_is_there_mends_a_damaged_copy(
+    mislabel: Mislabel, empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SOURCES, "tiny", TINY)
+    write_pixels(empty / "Tiny", lambda *at: None)
+    said = mislabel("data", "get", "tiny")
+    assert "tiny: there already; 12 + 3 images of 1×2×2, 3 classes, in" in said.err
+    copy = empty / "converted" / "tiny.pt"
+    whole = copy.read_bytes()
+    for broken in (whole[:100], whole.replace(PIXELS[:48], bytes(48))):
+        copy.write_bytes(broken)
+        images.forget()
+        said = mislabel("data", "get", "tiny")
+        assert said.code == 0
+        assert "tiny: there already, converted anew; 12 + 3 images" in said.err
+        images.forget()
+        assert mislabel("data", "check", "tiny").code == 0
 
 
 def test_embedded_data_needs_no_fetching(mislabel: Mislabel) -> None:
@@ -81,16 +120,16 @@ def test_embedded_data_needs_no_fetching(mislabel: Mislabel) -> None:
     [
         (["get", "mnst"], "'mnst' is not a data set; did you mean mnist?"),
         (["get", "images"], "images: say where the images are with --from FOLDER, which has a folder per class"),
-        (["check", "mnist"], "; fetch it with: mislabel data get mnist"),
+        (["check", "mnist"], "; fetch it with: mislabel data get mnist --folder {data}"),
         (["get", "images", "--from", "nowhere"], "nowhere is not a folder; give one with a folder of images per class"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(mislabel: Mislabel, arguments: list[str], text: str) -> None:
+def test_what_is_wrong_is_said_in_a_sentence(mislabel: Mislabel, empty: Path, arguments: list[str], text: str) -> None:
     said = mislabel("data", *arguments)
     assert said.code == 2
     assert said.out == ""
     assert said.err.startswith("mislabel: ")
-    assert said.err.endswith(f"{text}\n")
+    assert said.err.endswith(f"{text.format(data=empty)}\n")
     assert said.err.count("\n") == 1
 
 

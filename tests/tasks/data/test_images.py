@@ -1,42 +1,24 @@
-import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tasks.data import catalogue, images, packages
-from tasks.data.catalogue import SOURCES, Source, Tensors
+from tasks.data.catalogue import SOURCES, Source
 from tasks.data.download import FetchError, Show
-from tasks.data.images import AbsentData, DataError, Images, part, subset
-
-PIXELS = bytes(range(60))
-
-
-def read_tiny(root: Path) -> tuple[Tensors, Tensors, tuple[str, ...]]:
-    x = torch.frombuffer(bytearray((root / "Tiny" / "pixels").read_bytes()), dtype=torch.uint8).view(15, 1, 2, 2)
-    y = torch.arange(15) % 3
-    return (x[:12], y[:12]), (x[12:], y[12:]), ("red", "green", "blue")
-
-
-def write_pixels(to: Path, show: Show) -> None:
-    to.mkdir(parents=True, exist_ok=True)
-    (to / "pixels").write_bytes(PIXELS)
-
-
-def unreachable(to: Path, show: Show) -> None:
-    raise FetchError("the publisher can't be reached")
+from tasks.data.images import AbsentData, DamagedData, DataError, Images, part, subset
+from tests.tasks.data.tiny import PIXELS, TINY, write_pixels
 
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
-    """A data set of 15 images, whose publisher is out of reach."""
-    md5 = {"pixels": hashlib.md5(PIXELS).hexdigest()}
-    source = Source("tiny", "for tests", 0, "Tiny", md5, unreachable, read_tiny)
-    monkeypatch.setitem(SOURCES, "tiny", source)
+    monkeypatch.setitem(SOURCES, "tiny", TINY)
     monkeypatch.setitem(packages.SOURCES, "tiny", write_pixels)
     images.forget()
-    yield source
+    yield TINY
     images.forget()
 
 
@@ -55,9 +37,20 @@ def test_digits_come_without_any_file(tmp_path: Path) -> None:
 def test_absent_data_says_what_to_type(tmp_path: Path) -> None:
     with pytest.raises(AbsentData) as absent:
         images.images("mnist", tmp_path)
-    assert str(absent.value) == f"mnist is not in {tmp_path}; fetch it with: mislabel data get mnist"
-    with pytest.raises(AbsentData, match="mislabel data get images/birds --from FOLDER"):
-        images.images("images/birds", tmp_path)
+    command = f"mislabel data get mnist --folder {tmp_path}"
+    assert str(absent.value) == f"mnist is not in {tmp_path}; fetch it with: {command}"
+    assert absent.value.command == command
+    with pytest.raises(AbsentData, match=r"mislabel data get images/birds --from FOLDER --folder '.*/a b'"):
+        images.images("images/birds", tmp_path / "a b")
+
+
+def test_data_that_is_absent_from_the_usual_folder_is_fetched_without_an_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MISLABEL_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(AbsentData, match=r"fetch it with: mislabel data get mnist$"):
+        images.images("mnist")
 
 
 @pytest.mark.parametrize("name", ["minst", "images/../secret", "images/", "converted/mnist"])
@@ -108,7 +101,36 @@ def test_a_damaged_copy_is_found(tiny: Source, tmp_path: Path) -> None:
     copy = tmp_path / "converted" / "tiny.pt"
     torch.save({**torch.load(copy, weights_only=True), "train_x": held.train_x + 1}, copy)
     images.forget()
-    assert "is damaged: remove it" in next(iter(images.faults("tiny", tmp_path)))
+    (fault,) = images.faults("tiny", tmp_path)
+    assert fault == f"{copy} is damaged; make it anew with: mislabel data get tiny --folder {tmp_path}"
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "no archive", "other keys", "other bytes"])
+def test_a_copy_that_can_not_be_read_is_told_and_mended(tiny: Source, tmp_path: Path, damage: str) -> None:
+    tiny.fetch(tmp_path, lambda *at: None)
+    known = images.images("tiny", tmp_path).checksum
+    copy = tmp_path / "converted" / "tiny.pt"
+    whole = copy.read_bytes()
+    if damage == "other keys":
+        torch.save({"classes": ["red"]}, copy)
+    else:
+        broken = {"empty": b"", "cut": whole[: len(whole) // 2], "no archive": b"x" * 99}
+        copy.write_bytes(broken.get(damage, whole.replace(PIXELS[:48], PIXELS[47::-1])))
+    images.forget()
+    if damage != "other bytes":
+        with pytest.raises(DamagedData, match=r"tiny\.pt is damaged; make it anew with: mislabel data get tiny"):
+            images.images("tiny", tmp_path)
+    assert len(list(images.faults("tiny", tmp_path))) == 1
+    assert images.mend("tiny", tmp_path)
+    assert images.images("tiny", tmp_path).checksum == known
+    assert list(images.faults("tiny", tmp_path)) == []
+    assert not images.mend("tiny", tmp_path)
+
+
+def test_a_copy_that_may_not_be_read_is_told(tiny: Source, tmp_path: Path) -> None:
+    (tmp_path / "converted" / "tiny.pt").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"tiny\.pt can't be read: Is a directory; remove it"):
+        images.images("tiny", tmp_path)
 
 
 def test_processes_share_the_pages_of_one_file(tiny: Source, tmp_path: Path) -> None:
@@ -168,6 +190,36 @@ def test_all_classes_without_counts_are_the_whole() -> None:
     assert subset(digits()) is digits()
 
 
+def test_images_are_copied_only_where_some_are_left_out() -> None:
+    whole = digits()
+    fewer = subset(whole, count=50)
+    assert fewer.test_x is whole.test_x
+    assert torch.equal(fewer.test_y, whole.test_y)
+    fewer = subset(whole, test_count=50)
+    assert fewer.train_x is whole.train_x
+    assert torch.equal(fewer.train_y, whole.train_y)
+    assert len(fewer.test_y) == 50
+    turned = subset(whole, list("9876543210"))
+    assert turned.train_x is whole.train_x
+    assert torch.equal(turned.train_y, 9 - whole.train_y)
+    assert turned.classes == tuple("9876543210")
+    even = replace(whole, test_x=whole.test_x[:4], test_y=torch.tensor([0, 1, 1, 0]), classes=("0", "1"))
+    even = replace(even, train_x=whole.train_x[:4], train_y=even.test_y)
+    assert subset(even, count=4, test_count=2).train_x is even.train_x
+
+
+@pytest.mark.parametrize(("part", "where"), [("train", "training"), ("test", "test")])
+def test_a_part_without_images_is_refused(part: str, where: str) -> None:
+    whole = digits()
+    x, y = getattr(whole, f"{part}_x"), getattr(whole, f"{part}_y")
+    nothing = {f"{part}_x": x[:0], f"{part}_y": y[:0]}
+    with pytest.raises(DataError, match=f"digits has no {where} images of 0, 1, 2"):
+        subset(replace(whole, **nothing))
+    lacking: dict[str, Any] = {f"{part}_y": torch.where(y > 7, 0, y)}
+    with pytest.raises(DataError, match=f"digits has no {where} images of 8, 9; name classes that have some"):
+        subset(replace(whole, **lacking), ["8", "9"])
+
+
 @pytest.mark.parametrize(
     ("classes", "count", "text"),
     [
@@ -195,7 +247,7 @@ def test_a_part_is_fetched_where_the_machine_has_no_data_yet(tiny: Source, tmp_p
         images.images("tiny", tmp_path)
     assert part("tiny", "blue", folder=tmp_path).classes == ("blue",)
     assert len(images.images("tiny", tmp_path).train_y) == 12
-    where = r"on \S+, images/birds is not in .*--from FOLDER; every machine of a cluster must have it, or use .*--data"
+    where = r"on \S+, images/birds is not in .*--from FOLDER .*; every machine of a cluster must have it, or .*--data"
     with pytest.raises(DataError, match=where):
         part("images/birds", folder=tmp_path)
 
