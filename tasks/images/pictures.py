@@ -27,6 +27,7 @@ from tasks.images.dense import DenseNetwork
 from tasks.images.derivatives import step
 from tasks.images.lit import LitPixels, LitTraining
 from tasks.images.network import Network
+from tasks.images.networks import Architecture, build
 from tasks.lanes import Lanes
 from tasks.parameters import knob, shape
 from tasks.training import Training
@@ -69,9 +70,19 @@ def data_of(params: Pictures) -> dict[str, str]:
     """For a task's `data`: that there is what the run asks for."""
     whole = images(params.data)
     found = subset(whole, class_words(params.classes), params.samples, params.test_samples, params.subset)
+    if len(found.classes) < 2:
+        raise DataError(f"classes: {found.classes[0]} alone, of {params.data}; at least two classes are needed")
     if params.batch > len(found.train_y):
         text = f"batch: {params.batch:,} images per step are more than the {len(found.train_y):,} for training"
         raise DataError(f"{text}; ask for fewer, or for 0, which takes all")
+    if (
+        isinstance(params, Architecture)
+        and _takes_one(params, len(found.train_y))
+        and not _trains_on_one(params, found)
+    ):
+        size = "×".join(map(str, found.size))
+        text = f"batch: some steps take a single image of {size}, with which {params.network}'s batch norm can't train"
+        raise DataError(f"{text}; take another batch, or another number of samples")
     return {params.data: whole.checksum}
 
 
@@ -100,7 +111,7 @@ def scaled(lanes: Lanes[P], x: Tensor) -> Tensor:
     x = x.to(lanes.dtype)
     if p.pixels == "unit":
         return x.mul_(1 / 255)
-    mean, deviation = _moments(p.data, p.classes, p.samples, p.subset, lanes.device)
+    mean, deviation = _moments(p.data, p.classes, p.samples, p.test_samples, p.subset, lanes.device)
     return x.sub_(mean.to(x.dtype)[:, None, None]).div_(deviation.to(x.dtype)[:, None, None])
 
 
@@ -214,6 +225,28 @@ def _drop_epochs(drops: str, epochs: float) -> int:
     return sum(epochs >= float(word) for word in drops.split(",") if word.strip())
 
 
+def _takes_one(params: Pictures, count: int) -> bool:
+    """Whether some step takes one image: each, or the one that is left over at the end of an epoch."""
+    batch = params.batch or count
+    return batch == 1 or (count % batch == 1 and params.steps > count // batch)
+
+
+def _trains_on_one(params: Architecture, found: Images) -> bool:
+    """Whether a batch may be one image: batch norm has no variance where its features are a single pixel."""
+    try:
+        network = build(params, found.size, len(found.classes))
+        if network.buffers:
+            declared = {**network.weights, **network.buffers}
+            state = {name: torch.zeros(1, *weight.size) for name, weight in declared.items()}
+            with torch.no_grad():
+                network.forward(state, torch.zeros(1, 1, *found.size), training=True)
+    except ValueError:
+        return False
+    except RuntimeError:
+        return True  # images are too small for the network, which is not for the batch to say
+    return True
+
+
 @lru_cache(maxsize=16)
 def _lit(data: str, classes: str, samples: int, test_samples: int, subset: int, device: torch.device) -> LitPixels:
     return LitPixels(part(data, classes, samples, test_samples, subset, device).train_x)
@@ -221,9 +254,12 @@ def _lit(data: str, classes: str, samples: int, test_samples: int, subset: int, 
 
 @lru_cache(maxsize=16)
 def _moments(
-    data: str, classes: str, samples: int, subset: int, device: torch.device
+    data: str, classes: str, samples: int, test_samples: int, subset: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:  # each c
-    """Mean and deviation of the training pixels of each channel."""
-    found = statistics(part(data, classes, samples, 0, subset, device).train_x)
+    """Mean and deviation of the training pixels of each channel.
+
+    They don't depend on the test images, but these belong to the part that `loaded` has on the device.
+    """
+    found = statistics(part(data, classes, samples, test_samples, subset, device).train_x)
     mean, deviation = (255 * torch.tensor(numbers, dtype=torch.float64, device=device) for numbers in found)
     return mean, deviation.clamp(min=1e-6)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tasks.data import images
 from tasks.data.images import DataError
 from tasks.images import pictures
 from tasks.images.dense import DenseNetwork
@@ -157,6 +158,13 @@ def test_pixels_are_scaled() -> None:
     assert pictures.loaded(standardized).train_x.dtype == torch.uint8
 
 
+def test_training_images_that_are_standardized_are_on_the_device_once() -> None:
+    lanes = lanes_of({"pixels": "standardized", "samples": 30, "test_samples": 10})
+    images.forget()
+    pictures.scaled(lanes, pictures.loaded(lanes).train_x)
+    assert images.part.cache_info().currsize == 1
+
+
 def test_augmented_images_are_what_is_trained_on() -> None:
     lanes = lanes_of({}, {})
     network, state = networks(lanes)
@@ -241,6 +249,22 @@ def test_a_gpu_trains_nearly_alike_when_it_is_faster(
             assert (close[name] - exact[name]).double().norm() < 0.2 * moved, name
 
 
+@pytest.mark.parametrize("settings", [{"samples": 21, "steps": 2}, {"batch": 1}, {"samples": 1, "batch": 0}], ids=str)
+def test_batch_norm_of_a_single_image_is_refused_where_its_features_are_single_pixels(settings: dict[str, Any]) -> None:
+    deep = {"network": "resnet18", "depth": 0, "width": 0, **settings}
+    text = "batch: some steps take a single image of 1×8×8, with which resnet18's batch norm can't train; take another"
+    with pytest.raises(DataError, match=text):
+        pictures.data_of(params_of(**deep))
+    assert pictures.data_of(params_of(**{**deep, "network": "resnet20"}))  # has 2×2 of them
+    assert pictures.data_of(params_of(**settings))
+
+
+def test_batch_norm_trains_where_no_step_takes_a_single_image() -> None:
+    deep = {"network": "resnet18", "depth": 0, "width": 0}
+    for settings in ({"samples": 22}, {"samples": 21, "steps": 1}, {"samples": 21, "batch": 0}):
+        assert pictures.data_of(params_of(**deep, **settings))
+
+
 def test_what_can_not_be_is_said() -> None:
     assert list(pictures.conflicts(params_of(drops="100, 150"))) == []
     for drops in ("soon", "every 0", "every now"):
@@ -252,5 +276,7 @@ def test_what_can_not_be_is_said() -> None:
         pictures.data_of(params_of(classes="0, 11"))
     with pytest.raises(DataError, match="2,500 train samples of class 0, of which digits has"):
         pictures.data_of(params_of(samples=5000))
+    with pytest.raises(DataError, match="classes: 7 alone, of digits; at least two classes are needed"):
+        pictures.data_of(params_of(classes="7", samples=0, batch=256))
     (checksum,) = pictures.data_of(params_of()).values()
     assert checksum.startswith("sha256:")
