@@ -60,7 +60,8 @@ def look(
     wrong, lost, shares, fired = (torch.stack(sums).sum(dim=0) for sums in zip(*parts, strict=True))
     # A network that says nothing finite has no class.
     error = torch.where(lost.isfinite(), wrong / len(y), torch.nan)
-    members = torch.bincount(y, minlength=classes)
+    # Of a class without images, none fires: neurons are then compared by the others.
+    members = torch.bincount(y, minlength=classes).clamp(min=1)
     return Look(error, lost / len(y), shares / len(y), fired / members, fired.sum(dim=2) / len(y))
 
 

@@ -85,3 +85,20 @@ def test_outputs_that_are_not_numbers_have_no_error() -> None:
     s = {name: torch.full_like(tensor, torch.nan) for name, tensor in net.init(lanes).items()}
     found = look(lanes, net, s, data.train_x, data.train_y, 10, lambda outputs, y: outputs.sum(dim=2))
     assert found.error.isnan().all()
+
+
+def test_a_class_without_images_is_left_out_of_the_comparison() -> None:
+    lanes = Lanes([Params(width=30, samples=100, classes="0, 1, 2")], [0])
+    data = loaded(lanes)
+    net = build(lanes.shape, data.size, 3)
+    s = net.init(lanes)
+
+    def loss(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return outputs.sum(dim=2)
+
+    of_two = data.train_y < 2
+    x, y = data.train_x[of_two], data.train_y[of_two]
+    found, right = look(lanes, net, s, x, y, 3, loss), look(lanes, net, s, x, y, 2, loss)
+    assert right.class_neurons.item() > 0
+    assert found.class_neurons.tolist() == right.class_neurons.tolist()
+    assert torch.equal(found.firing, torch.nn.functional.pad(right.firing, (0, 1)))
