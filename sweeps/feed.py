@@ -119,12 +119,16 @@ class Feed:
             return None
         order, *rest = self._parking.fitting(order)
         self._again.extendleft(reversed(rest))
-        if self.plan.spec.early_terminate:
-            waiting = self._parking.holds(order) or not (self._source_is_dry or self._closed)
-            order = replace(order, refill=waiting)
+        order = replace(order, refill=self._may_be_refilled(order), data=self.plan.data)
         self._running[order.id] = Handed(order, {run: lane for lane, run in enumerate(order.run_ids)})
         self.progress.running += len(order)
         return order
+
+    def _may_be_refilled(self, order: PackOrder) -> bool:
+        """Whether there are, or may be, other runs for the lanes that a stopping rule empties."""
+        if not self.plan.spec.early_terminate:
+            return False
+        return self._parking.holds(order) or not (self._source_is_dry or self._closed)
 
     def _to_begin(self) -> PackOrder | None:
         """The next pack of the source, or as much of it as the budget of runs has room for."""

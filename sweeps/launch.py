@@ -109,6 +109,7 @@ def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = F
         say(f"{runs:,} runs are the same as in {name}: taken over from there")
     if adopted:
         launch = Launch(spec, task, files, retry)
+    launch.plan.data = data
     files.revise_spec(spec.to_yaml())
     files.remove("stop")
     if not launch.complete:

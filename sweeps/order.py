@@ -1,7 +1,7 @@
 """A pack to be trained, as plain values that can be sent to any worker and kept beside a checkpoint."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -26,6 +26,8 @@ class PackOrder:
     """Whether other runs of this shape wait, so that a pack that has lost half of its lanes is filled up with them."""
     keep_weights: bool = False
     """Whether the weights of runs that are trained to the end are kept."""
+    data: Mapping[str, str] = field(default_factory=dict)
+    """The sweep's data sets, with their checksums where it was launched; those of other packs may be among them."""
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -64,7 +66,7 @@ class PackOrder:
         return PackOrder(
             self.sweep, self.task, agree, columns, [*self.cells, *other.cells], [*self.seeds, *other.seeds],
             max(self.attempt, other.attempt), tuple(dict.fromkeys((*self.resume, *other.resume))), self.refill,
-            self.keep_weights,
+            self.keep_weights, self.data,
         )  # fmt: skip
 
     def _column(self, name: str) -> Sequence[Value]:

@@ -100,6 +100,8 @@ class Plan:
     """Runs of a search that are in a checkpoint, and the pack that it is of."""
     elsewhere: dict[str, int] = field(default_factory=dict)
     """Of the missing runs, how many other sweeps of the store have."""
+    data: dict[str, str] = field(default_factory=dict)
+    """The data sets that runs read, by name, with the checksums that they must have wherever they are read."""
 
     @property
     def packs(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sweeps.contents import refuse_other_data
 from sweeps.convoy import Convoy
 from sweeps.identity import pack_id, run_id
 from sweeps.order import PackOrder
@@ -65,6 +66,7 @@ class Worker:
         self.files = files
         self.device = device
         self.task = find_task(order.task)
+        refuse_other_data(self.task, order)
         self.convoy = Convoy(self.task, order, device)
         self.record = Record(order)
         self._ended: list[Outcome] = []

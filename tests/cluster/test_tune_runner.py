@@ -1,6 +1,7 @@
 """Sweeps on a real Ray on this machine: same numbers as inline, and packs that survive their workers."""
 
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -86,23 +87,45 @@ def _metrics(store: Store, name: str) -> pd.DataFrame:
     return sweep.runs.set_index("run_id").sort_index()[["status", "step", *sweep.metrics]]
 
 
+DOTS: dict[str, Any] = {
+    "name": "dots",
+    "task": "clean_priority.images",
+    "parameters": {
+        "data": "images/dots", "classes": "", "width": 8, "batch": 10, "noise_rate": 0.3, "steps": 4, "frames": 2,
+    },
+    "seeds": 2,
+}  # fmt: skip
+
+
+def _keep_dots(folder: Path) -> None:
+    """Dots that no two calls have in the same places."""
+    x, y = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8), torch.arange(40) % 2
+    keep("images/dots", x, y, x, y, ["few", "many"], folder)
+
+
 def test_workers_find_the_data_folder_that_the_driver_was_told_of(
     local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray was started before the folder was chosen, as a cluster is."""
-    x, y = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8), torch.arange(40) % 2
-    keep("images/dots", x, y, x, y, ["few", "many"], tmp_path / "data")
+    _keep_dots(tmp_path / "data")
     monkeypatch.setenv("MISLABEL_DATA", str(tmp_path / "data"))
-    values = {
-        "name": "dots",
-        "task": "clean_priority.images",
-        "parameters": {
-            "data": "images/dots", "classes": "", "width": 8, "batch": 10, "noise_rate": 0.3, "steps": 4, "frames": 2,
-        },
-        "seeds": 2,
-    }  # fmt: skip
-    launch = _on_ray(values, Store(str(tmp_path / "store")))
+    launch = _on_ray(DOTS, Store(str(tmp_path / "store")))
     assert launch.feed.progress.statuses == {"done": 2}, launch.feed.errors
+
+
+def test_workers_that_have_other_data_than_the_driver_train_nothing_on_it(
+    local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _keep_dots(tmp_path / "data")
+    monkeypatch.setenv("MISLABEL_DATA", str(tmp_path / "data"))
+    store = Store(str(tmp_path / "store"))
+    launch = _launched(DOTS, store)
+    _keep_dots(tmp_path / "data")
+    run_on_ray(launch.feed, store, launch.spec.resources, 2, lambda: None)
+    launch.finish()
+    errors = store.sweep("dots").read("runs", ["error"])["error"].to_pylist()
+    assert launch.feed.progress.statuses == {"failed": 2}
+    assert all(f"on {platform.node()}, images/dots has other contents" in error for error in errors), errors
 
 
 def test_a_run_has_the_same_metrics_inline_on_ray_alone_and_packed(local_ray: None, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_absent_data_is_told_before_anything_starts(
     monkeypatch.setenv("MISLABEL_DATA", str(tmp_path))
     task = reading(lambda params: images.checksums("digits" if params.width == 2 else "mnist"))
     wide: dict[str, Any] = {"parameters": {"width": {"values": [2, 3, 4]}}}
-    text = f"mnist is not in {tmp_path}; fetch it with: mislabel data get mnist"
+    text = str(images.AbsentData("mnist", tmp_path))
     with pytest.raises(DataMissingError) as planned:
         plan_sweep(bowl_spec(**wide), task, store, MACHINE)
     with pytest.raises(DataMissingError) as launched:

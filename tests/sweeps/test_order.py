@@ -7,7 +7,7 @@ from sweeps.order import PackOrder
 
 ORDER = PackOrder(
     sweep="s", task="bowl", common={"width": 2, "rate": 0.5}, columns={"x": [0.0, 1.0, 2.0]}, cells=["a", "b", "c"],
-    seeds=[0, 1, 2], attempt=2, resume=("p",),
+    seeds=[0, 1, 2], attempt=2, resume=("p",), data={"images": "sha256:1"},
 )  # fmt: skip
 
 
@@ -22,6 +22,7 @@ def test_a_selection_keeps_what_belongs_to_its_runs(lanes: list[int]) -> None:
     assert [chosen.values(i) for i in range(len(chosen))] == [ORDER.values(i) for i in lanes]
     assert chosen.run_ids == [ORDER.run_ids[i] for i in lanes]
     assert (chosen.sweep, chosen.task, chosen.attempt, chosen.resume) == ("s", "bowl", 2, ("p",))
+    assert chosen.data == ORDER.data
 
 
 def test_halves_hold_each_run_once_and_start_over() -> None:
@@ -42,6 +43,11 @@ def test_an_order_can_be_sent_as_json() -> None:
     assert PackOrder.from_json(json.loads(json.dumps(ORDER.to_json()))) == ORDER
 
 
+def test_orders_that_were_kept_before_they_knew_of_data_can_be_read() -> None:
+    kept = {name: value for name, value in ORDER.to_json().items() if name != "data"}
+    assert PackOrder.from_json(kept).data == {}
+
+
 def test_joined_orders_hold_the_runs_of_both_and_go_on_from_the_checkpoints_of_both() -> None:
     other = PackOrder("s", "bowl", {"width": 2, "x": 3.0}, {"rate": [0.1, 0.2]}, ["d", "e"], [0, 0], 1, ("q", "p"))
     both = ORDER.joined(other)
@@ -49,4 +55,4 @@ def test_joined_orders_hold_the_runs_of_both_and_go_on_from_the_checkpoints_of_b
     parts = [ORDER.values(i) for i in range(3)] + [other.values(i) for i in range(2)]
     assert [both.values(i) for i in range(5)] == parts
     assert both.common == {"width": 2}
-    assert (both.attempt, both.resume) == (2, ("p", "q"))
+    assert (both.attempt, both.resume, both.data) == (2, ("p", "q"), ORDER.data)

@@ -1,0 +1,151 @@
+import platform
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sweeps.check import checked_spec
+from sweeps.contents import OtherDataError, refuse_other_data
+from sweeps.document import Document
+from sweeps.inline import run_inline
+from sweeps.launch import Launch, prepare
+from sweeps.order import PackOrder
+from sweeps.store import Store
+from tasks.data import images
+from tasks.data.folder import data_folder
+from tests.bowls import BOWL, CPU, MACHINE, run
+
+DOTS = "images/dots"
+SMALL = {"classes": "", "width": 8, "batch": 10, "noise_rate": 0.3, "steps": 40, "frames": 5, "measured_samples": 10}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder with dots."""
+    monkeypatch.setenv("MISLABEL_DATA", str(tmp_path / "data"))
+    keep_dots()
+    return tmp_path / "data"
+
+
+def keep_dots(light: int = 0, count: int = 40) -> None:
+    """Pictures of dots, under the same name whatever they show."""
+    x = torch.arange(count * 64).remainder(199).to(torch.uint8).view(count, 1, 8, 8) + light
+    y = torch.arange(count) % 2
+    images.keep(DOTS, x, y, x, y, ["few", "many"], data_folder())
+
+
+def launched(store: Store, retry: bool = False, name: str = "dots", **parameters: Any) -> Launch:
+    values = {
+        "name": name,
+        "task": "clean_priority.images",
+        "parameters": {"data": DOTS, **SMALL, **parameters},
+        "seeds": 2,
+        "resources": {"pack": 2},
+    }
+    spec, task = checked_spec(Document("test", values))
+    launch = prepare(spec, task, store, lambda text: None, retry)
+    launch.equip(MACHINE)
+    return launch
+
+
+def finished(launch: Launch, show: Callable[[], None] = lambda: None) -> dict[str, int]:
+    """How the runs ended that this launch trained."""
+    run_inline(launch.feed, launch.files, CPU, show)
+    launch.finish()
+    return dict(launch.feed.progress.statuses)
+
+
+def test_runs_on_other_contents_than_the_driver_has_fail_and_say_where(store: Store, folder: Path) -> None:
+    launch = launched(store)
+    there = images.images(DOTS).checksum
+    keep_dots(light=7)
+    here = images.images(DOTS).checksum
+    assert finished(launch) == {"failed": 2}
+    rows = launch.files.read("runs", ["status", "error"]).to_pylist()
+    assert [row["status"] for row in rows] == ["failed", "failed"]
+    first = rows[0]["error"].splitlines()[0]
+    assert first == (
+        f"OtherDataError: on {platform.node()}, images/dots has other contents ({here[:15]}) than where the sweep was "
+        f"launched ({there[:15]}); remove it from {folder} there, then copy it from where the sweep was launched or "
+        f"fetch it with: {images.AbsentData(DOTS, folder).command}"
+    )
+    assert here[:15] != there[:15]
+
+
+def test_runs_that_failed_for_other_contents_are_trained_when_these_are_mended(store: Store) -> None:
+    launch = launched(store)
+    keep_dots(light=7)
+    finished(launch)
+    keep_dots()
+    assert finished(launched(store, retry=True)) == {"done": 2}
+
+
+def test_packs_that_read_something_else_are_trained(store: Store) -> None:
+    launch = launched(store, data={"values": [DOTS, "digits"]})
+    keep_dots(light=7)
+    assert finished(launch) == {"done": 2, "failed": 2}
+    rows = launch.files.read("runs", ["data", "status"]).to_pylist()
+    assert {(row["data"], row["status"]) for row in rows} == {(DOTS, "failed"), ("digits", "done")}
+
+
+def test_contents_that_lack_what_is_asked_for_are_told_to_be_other_ones(store: Store) -> None:
+    launch = launched(store, samples=30)
+    keep_dots(count=20)
+    assert finished(launch) == {"failed": 2}
+    assert all("has other contents" in error.splitlines()[0] for error in launch.feed.errors.values())
+
+
+def test_absent_data_is_left_to_the_task(store: Store, folder: Path) -> None:
+    launch = launched(store)
+    (folder / "converted" / f"{DOTS}.pt").unlink()
+    images.forget()
+    assert finished(launch) == {"failed": 2}
+    assert all("images/dots is not in" in error.splitlines()[0] for error in launch.feed.errors.values())
+
+
+@pytest.mark.parametrize("light", [0, 7])
+def test_a_pack_goes_on_from_a_checkpoint_on_the_same_contents_alone(
+    store: Store, monkeypatch: pytest.MonkeyPatch, light: int
+) -> None:
+    monkeypatch.setattr("sweeps.inline.STRETCH_SECONDS", 0.0)
+    first = launched(store)
+    finished(first, lambda: first.feed.stop("enough"))
+    assert list(first.files.checkpoints())
+    second = launched(store)
+    assert len(second.plan.resumed) == 1
+    keep_dots(light)
+    assert finished(second) == {"failed" if light else "done": 2}
+
+
+def test_runs_beside_those_that_were_taken_over_are_compared_too(store: Store) -> None:
+    assert finished(launched(store)) == {"done": 2}
+    wider = launched(store, name="wider", noise_rate={"values": [0.3, 0.4]})
+    assert wider.plan.missing == 2
+    keep_dots(light=7)
+    assert finished(wider) == {"failed": 2}
+
+
+def test_tasks_without_data_have_nothing_to_compare(store: Store) -> None:
+    launch = run(store)
+    assert launch.plan.data == {}
+    assert launch.feed.progress.statuses == {"done": 6}
+
+
+def test_a_task_with_checksums_of_its_own_is_believed() -> None:
+    task = replace(BOWL, data=lambda params: {DOTS: "of another kind"})
+    values = {name: parameter.default for name, parameter in BOWL.parameters.items()}
+    order = PackOrder("s", "bowl", values, {}, ["a"], [0], data={DOTS: "of another kind"})
+    refuse_other_data(task, order)
+    with pytest.raises(OtherDataError, match="images/dots has other contents"):
+        refuse_other_data(task, replace(order, data={DOTS: "of a third kind"}))
+
+
+def test_where_contents_are_the_same_no_image_is_looked_at() -> None:
+    def look(params: Any) -> dict[str, str]:
+        raise AssertionError("looked at images")
+
+    order = PackOrder("s", "bowl", {}, {}, ["a"], [0], data={DOTS: images.images(DOTS).checksum})
+    refuse_other_data(replace(BOWL, data=look), order)
