@@ -12,6 +12,7 @@ from sweeps.inline import run_inline
 from sweeps.launch import Machine
 from sweeps.sizing import Here, measure_speed
 from sweeps.store import Store
+from tasks.arithmetic import be_exact
 from tasks.footprint import is_out_of_memory, memory_of, peak_bytes
 from tasks.lanes import Lanes
 from tasks.pack import Pack
@@ -26,6 +27,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
 def final_metrics(name: str, device: torch.device) -> dict[str, np.ndarray]:
+    be_exact(device)  # as workers are: convolutions are else rounded
     task = find_task(name)
     settings = task.settings({**{n: p.default for n, p in task.parameters.items()}, **task.small})
     pack: Pack[Any] = Pack(task, Lanes([settings] * 3, [0, 1, 2], device))
@@ -35,7 +37,18 @@ def final_metrics(name: str, device: torch.device) -> dict[str, np.ndarray]:
     return dict(frames[-1].metrics)
 
 
-@pytest.mark.parametrize("name", ["xor_clusters", "label_noise_sgd.linear", "misclassification.hypercube"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "xor_clusters",
+        "label_noise_sgd.linear",
+        "label_noise_sgd.lazy_rich",
+        "misclassification.hypercube",
+        "misclassification.images",
+        "clean_priority.images",
+        "self_labeling.sane",
+    ],
+)
 def test_a_pack_on_a_gpu_has_the_numbers_of_the_cpu(name: str) -> None:
     near, far = final_metrics(name, CPU), final_metrics(name, CUDA)
     assert near.keys() == far.keys()
