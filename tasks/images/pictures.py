@@ -75,14 +75,8 @@ def data_of(params: Pictures) -> dict[str, str]:
     if params.batch > len(found.train_y):
         text = f"batch: {params.batch:,} images per step are more than the {len(found.train_y):,} for training"
         raise DataError(f"{text}; ask for fewer, or for 0, which takes all")
-    if (
-        isinstance(params, Architecture)
-        and _takes_one(params, len(found.train_y))
-        and not _trains_on_one(params, found)
-    ):
-        size = "×".join(map(str, found.size))
-        text = f"batch: some steps take a single image of {size}, with which {params.network}'s batch norm can't train"
-        raise DataError(f"{text}; take another batch, or another number of samples")
+    if isinstance(params, Architecture):
+        _refuse_unfit(params, found)
     return {params.data: whole.checksum}
 
 
@@ -225,25 +219,35 @@ def _drop_epochs(drops: str, epochs: float) -> int:
     return sum(epochs >= float(word) for word in drops.split(",") if word.strip())
 
 
+def _refuse_unfit(params: Any, found: Images) -> None:
+    """DataError where the network can't be trained on images of that size, or not in batches of that size."""
+    size, depth = "×".join(map(str, found.size)), params.depth or "its own"
+    try:
+        network = build(params, found.size, len(found.classes))
+    except RuntimeError:
+        text = f"network: images of {size} are too small for {params.network} of depth {depth}"
+        raise DataError(f"{text}; take a smaller depth or larger images") from None
+    if _takes_one(params, len(found.train_y)) and not _trains_on_one(network, found.size):
+        text = f"batch: some steps take a single image of {size}, with which {params.network}'s batch norm can't train"
+        raise DataError(f"{text}; take another batch, or another number of samples")
+
+
 def _takes_one(params: Pictures, count: int) -> bool:
     """Whether some step takes one image: each, or the one that is left over at the end of an epoch."""
     batch = params.batch or count
     return batch == 1 or (count % batch == 1 and params.steps > count // batch)
 
 
-def _trains_on_one(params: Architecture, found: Images) -> bool:
+def _trains_on_one(network: Network, size: tuple[int, int, int]) -> bool:
     """Whether a batch may be one image: batch norm has no variance where its features are a single pixel."""
+    if not network.buffers:
+        return True
+    state = {name: torch.zeros(1, *weight.size) for name, weight in {**network.weights, **network.buffers}.items()}
     try:
-        network = build(params, found.size, len(found.classes))
-        if network.buffers:
-            declared = {**network.weights, **network.buffers}
-            state = {name: torch.zeros(1, *weight.size) for name, weight in declared.items()}
-            with torch.no_grad():
-                network.forward(state, torch.zeros(1, 1, *found.size), training=True)
+        with torch.no_grad():
+            network.forward(state, torch.zeros(1, 1, *size), training=True)
     except ValueError:
         return False
-    except RuntimeError:
-        return True  # images are too small for the network, which is not for the batch to say
     return True
 
 

@@ -93,10 +93,12 @@ def _views(lanes: Lanes[Any]) -> Views:
 
 def _statistics(lanes: Lanes[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     p = lanes.shape
-    return _statistics_of(p.data, p.classes, p.samples, p.subset)
+    return _statistics_of(p.data, p.classes, p.samples, p.test_samples, p.subset)
 
 
 @lru_cache(maxsize=16)
-def _statistics_of(data: str, classes: str, samples: int, subset: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    x = part(data, classes, samples, 0, subset).train_x
+def _statistics_of(
+    data: str, classes: str, samples: int, test_samples: int, subset: int
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    x = part(data, classes, samples, test_samples, subset).train_x  # the part that is held anyway
     return views.statistics(x[:: math.ceil(x.numel() / _LOOKED_AT)])

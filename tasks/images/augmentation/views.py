@@ -30,6 +30,9 @@ from tasks.images.augmentation.colours import Jitter
 from tasks.images.augmentation.strong import drawn_rounds, strengthened
 from tasks.lanes import Lanes
 
+# Images whose pixels are counted at once.
+_COUNTED_AT_ONCE = 256
+
 
 @dataclass(frozen=True)
 class Views:
@@ -117,11 +120,20 @@ def imagenet(size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> View
 
 def statistics(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel of images x (n c h w), in units in which white is 1."""
-    counts = [torch.bincount(channel.flatten().int(), minlength=256).double() for channel in x.unbind(dim=1)]
+    counts = [_counted(channel).double() for channel in x.unbind(dim=1)]
     levels = torch.arange(256, dtype=torch.float64, device=x.device) / 255
     means = [count @ levels / count.sum() for count in counts]
     variances = [count @ (levels - mean) ** 2 / count.sum() for count, mean in zip(counts, means, strict=True)]
     return tuple(map(float, means)), tuple(float(variance) ** 0.5 for variance in variances)
+
+
+def _counted(x: Tensor) -> Tensor:
+    """How many pixels of x (n h w) have each of the 256 levels; (256).
+
+    Some images at a time: they are copied as wider numbers, in which a whole data set may not fit.
+    """
+    counts = [torch.bincount(some.flatten().int(), minlength=256) for some in torch.split(x, _COUNTED_AT_ONCE)]
+    return torch.stack(counts).sum(dim=0)
 
 
 def _numbers(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -2,12 +2,14 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tasks.images.augmentation import blur, colours, crops
 from tasks.images.augmentation.colours import BRIGHTNESS, CONTRAST, HUE, SATURATION, Change, Jitter
@@ -286,6 +288,24 @@ def test_plain_views_are_the_middle_of_the_image() -> None:
     torch.testing.assert_close(Views(size=10, mean=mean, std=std).plain(x), right, atol=1e-5, rtol=0)
     smaller = reference.normalize(reference.resize(reference.center_crop(x.float() / 255, [10, 10]), [6, 6]), mean, std)
     torch.testing.assert_close(Views(size=6, mean=mean, std=std).plain(x), smaller, atol=1e-5, rtol=0)
+
+
+def test_statistics_are_taken_of_some_images_at_a_time() -> None:
+    class Largest(TorchDispatchMode):
+        held = 0
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = function(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor) and out.dtype == torch.int32:
+                self.held = max(self.held, len(out))
+            return out
+
+    x = pictures(1000, size=(3, 4, 4))
+    with Largest() as largest:
+        mean, std = statistics(x)
+    assert largest.held <= 256 * 16
+    np.testing.assert_allclose(mean, (x.double() / 255).mean(dim=(0, 2, 3)))
+    np.testing.assert_allclose(std, (x.double() / 255).std(dim=(0, 2, 3), correction=0))
 
 
 def test_statistics_are_the_channels_mean_and_deviation() -> None:

@@ -259,6 +259,12 @@ def test_batch_norm_of_a_single_image_is_refused_where_its_features_are_single_p
     assert pictures.data_of(params_of(**settings))
 
 
+def test_a_network_that_is_too_deep_for_its_images_is_refused() -> None:
+    assert pictures.data_of(params_of(network="cnn", depth=2))
+    with pytest.raises(DataError, match="images of 1×8×8 are too small for cnn of depth 5; take a smaller depth"):
+        pictures.data_of(params_of(network="cnn", depth=5))
+
+
 def test_batch_norm_trains_where_no_step_takes_a_single_image() -> None:
     deep = {"network": "resnet18", "depth": 0, "width": 0}
     for settings in ({"samples": 22}, {"samples": 21, "steps": 1}, {"samples": 21, "batch": 0}):
