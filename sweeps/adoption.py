@@ -22,6 +22,8 @@ from tasks.task import Task
 def adopt(spec: Spec, task: Task[Any], store: Store, data: Mapping[str, str] = MappingProxyType({})) -> dict[str, int]:
     """Copy the rows of runs that this sweep lacks and another has; returns how many came from which sweep.
 
+    The launches of that sweep come with them, as they tell by what the runs were made.
+
     A search's cells are not known beforehand, so there is nothing to look for. A run that was stopped early is not
     taken over: another sweep's rule, and the cells that it compared with, decided over it. `data` are the checksums of
     what this sweep reads: a sweep that read something else has other runs.
@@ -30,7 +32,10 @@ def adopt(spec: Spec, task: Task[Any], store: Store, data: Mapping[str, str] = M
     for name, runs in adoptable(spec, task, store, data).items():
         tables = _tables(store.sweep(name), runs)
         if tables:
-            store.sweep(spec.name).write_results(pack_id(runs), tables)
+            files, donor = store.sweep(spec.name), store.sweep(name)
+            for launch in set(donor.names("launches")) - set(files.names("launches")):
+                files.write_json(f"launches/{launch}", donor.read_json(f"launches/{launch}") or {})
+            files.write_results(pack_id(runs), tables)
             taken[name] = len(runs)
     return taken
 

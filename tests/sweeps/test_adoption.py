@@ -19,6 +19,8 @@ def test_runs_that_another_sweep_has_are_taken_over(store: Store) -> None:
     curves = curves_of(second.files)
     assert len(curves) == 4 * 3
     assert second.files.read("arrays", ["run_id"]).num_rows == 4
+    assert len(second.files.launches()) == 2
+    assert first.files.launches()[0] in second.files.launches()
 
 
 def test_other_settings_seeds_and_tasks_are_not(store: Store) -> None:
