@@ -81,18 +81,6 @@ class Sweep:
             return []
         return sorted(self.read("arrays", ["metric"])["metric"].unique())
 
-    def absent_cells(self) -> int:
-        """How many of the cells that the spec names have no run that came to an end; a search names none."""
-        from sweeps.space import Space
-        from tasks.registry import find_task
-
-        if self.spec.method.learns:
-            return 0
-        runs = self.read("runs", ["cell_id", "status"])
-        ended = set(runs.loc[runs["status"].isin(["done", "stopped", "diverged"]), "cell_id"])
-        space = Space(self.spec, find_task(self.spec.task))
-        return sum(len(set(cells.ids) - ended) for cells in space.cells())
-
     def cells(self, metric: str, by: str | Sequence[str] | None = None, where: Where | None = None) -> pd.DataFrame:
         """The metric at the end of the runs: mean, std, n and 95 % interval over seeds, per cell or per value of `by`.
 

@@ -10,6 +10,7 @@ from sweeps.commands.run import Venue
 
 if TYPE_CHECKING:
     from analysis.claim import Finding
+    from analysis.sweep import Sweep
 
 
 @click.command()
@@ -112,7 +113,7 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
     if name not in Store(store).names():
         return [Finding(claim) for claim in claims]
     sweep = analysis.load(store, name)
-    absent = sweep.absent_cells()
+    absent = _absent_cells(sweep)
     if absent:
         say(f"{experiment}: cells without a run in {store}: {absent:,}; nothing is judged before all have one")
         return [Finding(claim) for claim in claims]
@@ -124,6 +125,19 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
             say(f"{experiment}: {claim.quantity}: can't be judged yet: {error}")
             found.append(Finding(claim))
     return found
+
+
+def _absent_cells(sweep: "Sweep") -> int:
+    """How many of the cells that the spec names have no run that came to an end; a search names none."""
+    from sweeps.space import Space
+    from tasks.registry import find_task
+
+    if sweep.spec.method.learns:
+        return 0
+    runs = sweep.read("runs", ["cell_id", "status"])
+    ended = set(runs.loc[runs["status"].isin(["done", "stopped", "diverged"]), "cell_id"])
+    space = Space(sweep.spec, find_task(sweep.spec.task))
+    return sum(len(set(cells.ids) - ended) for cells in space.cells())
 
 
 def _page(experiment: str, findings: "list[Finding]") -> str:

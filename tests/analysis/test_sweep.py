@@ -44,15 +44,6 @@ def test_a_sweep_is_its_tables(sweep: Sweep) -> None:
     assert repr(sweep).startswith("Sweep('bowls', task bowl, 24 runs in ")
 
 
-def test_cells_of_the_spec_without_a_run_are_counted(sweep: Sweep, tmp_path: Path) -> None:
-    assert sweep.absent_cells() == 0
-    run(Store(str(tmp_path)), parameters={"x": {"values": [0, 1, 2]}})
-    cut = analysis.load(str(tmp_path), "bowls")
-    text = cut.files.read_text("spec.yaml") or ""
-    Path(cut.files.address, "spec.yaml").write_text(text.replace("- 2", "- 5\n    - 6"))
-    assert analysis.load(str(tmp_path), "bowls").absent_cells() == 2
-
-
 def test_a_sweep_that_is_not_there_is_named(sweep: Sweep, tmp_path: Path) -> None:
     with pytest.raises(MislabelError, match=r"did you mean bowls\?"):
         analysis.load(str(Path(sweep.files.address).parent), "bowl")
