@@ -1,8 +1,8 @@
 """Clean-priority learning. Claims on angles at initialization, and on what is learned when.
 
 Late curves are spiky, so that all but the start is read off running means over a sixth of the frames, three at least.
-The *turn* of a run is where the residual of its noisy segment is largest. A run that diverged has no story, so that a
-claim on it stays undecided.
+The *turn* of a run is where the residual of its noisy segment is largest. A run that was not trained to the end has no
+story, so that a claim on it stays undecided.
 """
 
 import math
@@ -16,13 +16,14 @@ from analysis.estimate import Estimate, at_end, mean_of
 from analysis.sweep import Sweep
 
 _DEGREES = 180 / math.pi
-_WINDOWS = 6
+# Running means are over such a part of the frames.
+_WINDOW = 1 / 6
 
 
 def _at_512(sweep: Sweep, activation: str) -> Estimate:
     """Largest deviation from the closed form at width 512, in degrees: the worst number of layers."""
     runs = sweep.read("runs", ["hidden_layers", "max_deviation"], {"width": 512, "activation": activation})
-    by_depth = (mean_of(rows * 57.29578) for _, rows in runs.groupby("hidden_layers")["max_deviation"])
+    by_depth = (mean_of(rows * _DEGREES) for _, rows in runs.groupby("hidden_layers")["max_deviation"])
     return max(by_depth, key=lambda estimate: estimate.mean)
 
 
@@ -64,7 +65,7 @@ class _Run:
     def __init__(self, curves: pd.DataFrame) -> None:
         self.first: pd.Series = curves.iloc[0]
         later = curves[_NEEDED].iloc[1:]
-        window = max(3, round(len(later) / _WINDOWS) | 1)  # odd, as it is centred
+        window = max(3, round(_WINDOW * len(later)) | 1)  # odd, as it is centred
         self.smooth: pd.DataFrame = later.rolling(window, center=True, min_periods=1).mean()
         self.turn: pd.Series = self.smooth.iloc[int(np.argmax(self.smooth["noisy_residual"]))]
         self.last: pd.Series = self.smooth.iloc[-1]
@@ -191,10 +192,10 @@ _BOUNDS = {
     "noisy loss rises": at_least(0.1),
     "noisy loss falls": at_least(0.1),
 }
-# A noisy label is one of nine: before training, nine tenths are missed already. Later, the many images of ten classes
-# are learned slowly, of which ten epochs see the beginning.
-_OF_TEN = {"noisy error rises": at_least(0.02), "noisy error falls": at_least(0.01)}
-
+# A noisy label is one of nine: before training, nine tenths are missed already.
+_OF_TEN = {"noisy error rises": at_least(0.02)}
+# MNIST's 60,000 images are then learned slowly: ten epochs see the beginning.
+_OF_TEN_EPOCHS = {**_OF_TEN, "noisy error falls": at_least(0.01)}
 # With few images of ten classes, α reaches 1 in some classes, and in their sum long after the turn.
 _NOT_OF_FEW = ("alpha at the turn",)
 
@@ -343,7 +344,7 @@ CLAIMS = (
         "Figure 3: angles within a cluster are smaller than between clusters",
         "θ_h between minus within, in degrees",
         at_least(10.0),
-        lambda sweep: mean_of((at_end(sweep, "between_angle") - at_end(sweep, "within_angle")) * 57.29578),
+        lambda sweep: mean_of((at_end(sweep, "between_angle") - at_end(sweep, "within_angle")) * _DEGREES),
     ),
     Claim(
         "clean-priority/fig3",
@@ -359,7 +360,7 @@ CLAIMS = (
     *_at_start("clean-priority/fig10", "Figure 10", _TWO_CLASSES),
     *_story("clean-priority/fig10", "Figure 10", {}, losses=True),
     *_at_start("clean-priority/fig7", "Figure 8", _TEN_CLASSES),
-    *_story("clean-priority/fig7", "Figures 7, 8", _OF_TEN, losses=True, large_only=_NOT_OF_FEW),
+    *_story("clean-priority/fig7", "Figures 7, 8", _OF_TEN_EPOCHS, losses=True, large_only=_NOT_OF_FEW),
     *_at_start("clean-priority/fig7-cifar10", "Figure 8", _TEN_CLASSES),
     *_story("clean-priority/fig7-cifar10", "Figures 7, 8", _OF_TEN, losses=True, large_only=_NOT_OF_FEW),
     *_at_start("clean-priority/fig9", "Figure 9", _TEN_CLASSES),
@@ -391,7 +392,7 @@ CLAIMS = (
     *_story(
         "clean-priority/fig12",
         "Figure 12",
-        _OF_TEN,
+        _OF_TEN_EPOCHS,
         where=", worst noise level",
         large_only=_NOT_OF_FEW,
     ),

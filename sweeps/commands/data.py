@@ -80,7 +80,8 @@ def _get_one(name: str, root: Path, source: str | None, size: int) -> None:
             origin = str(source)
         else:
             origin = SOURCES[name].fetch(root, show)
-            origin += ", converted anew" * mend(name, root)
+            if mend(name, root):
+                origin += ", converted anew"
             found = images(name, root)
     say(f"{name}: {origin}; {_counts_of(_described(found))}, in {shown(root)}")
 

@@ -129,15 +129,16 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
 
 def _absent_cells(sweep: "Sweep") -> int:
     """How many of the cells that the spec names have no run that came to an end; a search names none."""
+    from sweeps.plan import Ended
     from sweeps.space import Space
     from tasks.registry import find_task
 
     if sweep.spec.method.learns:
         return 0
-    runs = sweep.read("runs", ["cell_id", "status"])
-    ended = set(runs.loc[runs["status"].isin(["done", "stopped", "diverged"]), "cell_id"])
-    space = Space(sweep.spec, find_task(sweep.spec.task))
-    return sum(len(set(cells.ids) - ended) for cells in space.cells())
+    ended = Ended(sweep.spec, sweep.files).seeds
+    return sum(
+        cell not in ended for cells in Space(sweep.spec, find_task(sweep.spec.task)).cells() for cell in cells.ids
+    )
 
 
 def _page(experiment: str, findings: "list[Finding]") -> str:

@@ -48,7 +48,6 @@ def architecture_conflicts(params: Any) -> Iterator[str]:
         yield f"network: {params.network} has its own depth and width; leave them at 0"
     if params.network in RESNETS and params.parametrization == "ntk":
         yield f"parametrization: {params.network} has the standard one alone; others, such as wide_resnet, have ntk"
-
     if params.network in RESNETS and params.init != "he":
         yield f"init: {params.network} starts as torchvision's does; leave it at he"
 

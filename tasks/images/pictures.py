@@ -221,11 +221,11 @@ def _drop_epochs(drops: str, epochs: float) -> int:
 
 def _refuse_unfit(params: Any, found: Images) -> None:
     """DataError where the network can't be trained on images of that size, or not in batches of that size."""
-    size, depth = "×".join(map(str, found.size)), params.depth or "its own"
+    size, depth = "×".join(map(str, found.size)), f" of depth {params.depth}" if params.depth else ""
     try:
         network = build(params, found.size, len(found.classes))
     except RuntimeError:
-        text = f"network: images of {size} are too small for {params.network} of depth {depth}"
+        text = f"network: images of {size} are too small for {params.network}{depth}"
         raise DataError(f"{text}; take a smaller depth or larger images") from None
     if _takes_one(params, len(found.train_y)) and not _trains_on_one(network, found.size):
         text = f"batch: some steps take a single image of {size}, with which {params.network}'s batch norm can't train"
