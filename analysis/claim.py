@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from analysis.estimate import Estimate
-from analysis.sweep import Sweep
+from mislabel.analysis.estimate import Estimate
+from mislabel.analysis.sweep import Sweep
 
 Verdict = Literal["confirmed", "not confirmed", "undecided", "not run"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 if TYPE_CHECKING:
-    from analysis.sweep import Sweep
+    from mislabel.analysis.sweep import Sweep
 
 
 def common_step(sweep: "Sweep") -> int | None:

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from analysis.sweep import Sweep, Where
-from sweeps.errors import MislabelError
+from mislabel.analysis.sweep import Sweep, Where
+from mislabel.sweeps.errors import MislabelError
 
 
 @dataclass(frozen=True)

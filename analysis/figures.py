@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.sweep import Sweep, Where
-from sweeps.errors import MislabelError
+from mislabel.analysis.sweep import Sweep, Where
+from mislabel.sweeps.errors import MislabelError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -27,13 +27,13 @@ import pandas as pd
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.importance import PedAnovaImportanceEvaluator
 
-from analysis.comparison import common_step, values_of
-from analysis.fanova import forest_of, variance_shares
-from analysis.study import Cells, objectives_of, quietly
-from sweeps.errors import MislabelError, nearest
+from mislabel.analysis.comparison import common_step, values_of
+from mislabel.analysis.fanova import forest_of, variance_shares
+from mislabel.analysis.study import Cells, objectives_of, quietly
+from mislabel.sweeps.errors import MislabelError, nearest
 
 if TYPE_CHECKING:
-    from analysis.sweep import Sweep
+    from mislabel.analysis.sweep import Sweep
 
 METHODS = ("fanova", "ped_anova", "mdi")
 FEWEST_CELLS = 4

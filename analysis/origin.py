@@ -2,10 +2,10 @@
 
 import pandas as pd
 
-from analysis import page
-from analysis.page import value_text
-from analysis.sweep import Sweep
-from sweeps.spec import Axis
+from mislabel.analysis import page
+from mislabel.analysis.page import value_text
+from mislabel.analysis.sweep import Sweep
+from mislabel.sweeps.spec import Axis
 
 WITHOUT_RESULT = ("failed", "lost")
 _LISTED = 12

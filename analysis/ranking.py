@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from sweeps.errors import MislabelError
-from sweeps.front import on_front
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.front import on_front
 
 if TYPE_CHECKING:
-    from analysis.sweep import Sweep
+    from mislabel.analysis.sweep import Sweep
 
 COUNTS = ("runs", "diverged", "stopped", "step")
 _STATISTICS = ("mean", "std", "n", "low", "high")

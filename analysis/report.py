@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import origin, page, panels
-from analysis.comparison import common_step, values_of
-from analysis.page import value_text, with_interval
-from analysis.panels import Dimension
-from analysis.ranking import ranked
-from analysis.statistics import summarized
-from analysis.sweep import Sweep
-from sweeps.errors import MislabelError
+from mislabel.analysis import origin, page, panels
+from mislabel.analysis.comparison import common_step, values_of
+from mislabel.analysis.page import value_text, with_interval
+from mislabel.analysis.panels import Dimension
+from mislabel.analysis.ranking import ranked
+from mislabel.analysis.statistics import summarized
+from mislabel.analysis.sweep import Sweep
+from mislabel.sweeps.errors import MislabelError
 
 _BEST = 10
 _MOST_SLICES = 8
@@ -187,7 +187,7 @@ class _Report:
     @cached_property
     def cells(self) -> pd.DataFrame:
         """In the order begun: what varies, where it does; mean of the metric; whether it is one to compare."""
-        from analysis.study import Cells
+        from mislabel.analysis.study import Cells
 
         found = Cells(self.sweep)
         table = pd.DataFrame({"cell_id": found.ids})
@@ -210,7 +210,7 @@ class _Report:
     @cached_property
     def dimensions(self) -> list[Dimension]:
         """Parameters that took several values in cells that can be compared."""
-        from analysis.study import Cells
+        from mislabel.analysis.study import Cells
 
         found = Cells(self.sweep)
         held = self.cells[self.cells["complete"]]

@@ -23,13 +23,13 @@ import pyarrow as pa
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeps.distribution import distribution
-from sweeps.errors import MislabelError
-from sweeps.expression import parse_expression
-from sweeps.spec import Axis, Objective
+from mislabel.sweeps.distribution import distribution
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.expression import parse_expression
+from mislabel.sweeps.spec import Axis, Objective
 
 if TYPE_CHECKING:
-    from analysis.sweep import Sweep
+    from mislabel.analysis.sweep import Sweep
 
 
 def study_of(

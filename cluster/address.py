@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from sweeps.errors import MislabelError
+from mislabel.sweeps.errors import MislabelError
 
 ANSWER_SECONDS = 5.0
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9a-fA-F:.]+")

@@ -4,10 +4,10 @@ import os
 import time
 from dataclasses import dataclass
 
-from cluster.jobs import Jobs
-from cluster.queue import Queue, Ticket
-from cluster.state import Folder, State, head_state
-from sweeps.errors import MislabelError
+from mislabel.cluster.jobs import Jobs
+from mislabel.cluster.queue import Queue, Ticket
+from mislabel.cluster.state import Folder, State, head_state
+from mislabel.sweeps.errors import MislabelError
 
 
 @dataclass(frozen=True)

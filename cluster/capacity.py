@@ -4,9 +4,9 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from cluster.share import TICKET
-from sweeps.errors import MislabelError
-from sweeps.spec import Resources
+from mislabel.cluster.share import TICKET
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.spec import Resources
 
 Machines = Sequence[Mapping[str, float]]
 """What each has, in Ray's words."""

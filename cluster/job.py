@@ -1,4 +1,4 @@
-"""What runs on the head for each job: `python -m cluster.job`, with the request in the job's metadata.
+"""What runs on the head for each job: `python -m mislabel.cluster.job`, with the request in the job's metadata.
 
 For a sweep it is a light process that waits for the sweep's turn, then runs the driver as its child and starts it again
 where it dies: the store has all that a driver knows, so the next one goes on. It outlives the client that sent it.
@@ -14,13 +14,13 @@ import time
 from collections.abc import Mapping
 from types import FrameType
 
-from cluster.process import Process
-from cluster.queue import Queue, Ticket
-from cluster.request import CommandRequest, FactsRequest, SweepRequest, is_id, request_from_metadata
-from cluster.secret import write_private
-from cluster.share import TICKET
-from cluster.state import Folder, State, head_state
-from sweeps.errors import MislabelError
+from mislabel.cluster.process import Process
+from mislabel.cluster.queue import Queue, Ticket
+from mislabel.cluster.request import CommandRequest, FactsRequest, SweepRequest, is_id, request_from_metadata
+from mislabel.cluster.secret import write_private
+from mislabel.cluster.share import TICKET
+from mislabel.cluster.state import Folder, State, head_state
+from mislabel.sweeps.errors import MislabelError
 
 ANSWER = "mislabel answers "
 """Begins the line of a job's log that holds what a command said."""
@@ -32,7 +32,7 @@ _POLL_SECONDS = 0.5
 # How `mislabel` ends where it met with an error that it does not know.
 CRASHED = 70
 _JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-_MISLABEL = [sys.executable, "-m", "sweeps.commands.main"]
+_MISLABEL = [sys.executable, "-m", "mislabel.sweeps.commands.main"]
 
 
 def main() -> int:

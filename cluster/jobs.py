@@ -13,12 +13,12 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from cluster.address import Address
-from cluster.secret import read_secret
-from cluster.state import Folder, read_state
-from sweeps.errors import MislabelError
+from mislabel.cluster.address import Address
+from mislabel.cluster.secret import read_secret
+from mislabel.cluster.state import Folder, read_state
+from mislabel.sweeps.errors import MislabelError
 
-ENTRYPOINT = "python -m cluster.job"
+ENTRYPOINT = "python -m mislabel.cluster.job"
 """What every job runs; all else is in its metadata, which no shell reads."""
 CLUSTER, TOKEN_FILE = "MISLABEL_CLUSTER", "MISLABEL_TOKEN_FILE"
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")

@@ -5,13 +5,13 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-from cluster.capacity import worker_memory_bytes, worker_slots_in_time
-from cluster.profiler import far_profiler, is_elsewhere
-from cluster.tune_runner import run_on_ray
-from sweeps.feed import Feed
-from sweeps.launch import Machine
-from sweeps.spec import Resources
-from sweeps.store import Store
+from mislabel.cluster.capacity import worker_memory_bytes, worker_slots_in_time
+from mislabel.cluster.profiler import far_profiler, is_elsewhere
+from mislabel.cluster.tune_runner import run_on_ray
+from mislabel.sweeps.feed import Feed
+from mislabel.sweeps.launch import Machine
+from mislabel.sweeps.spec import Resources
+from mislabel.sweeps.store import Store
 
 Show = Callable[[], None]
 

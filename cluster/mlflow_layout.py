@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from cluster.mlflow_runs import Results
+from mislabel.cluster.mlflow_runs import Results
 
 _KEY = "cells"
 TAG = f"mlflow.sharedViewState.{_KEY}"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from cluster.mlflow_layout import address, layout
-from cluster.mlflow_points import Final, Point, with_interval
-from cluster.mlflow_runs import WITHOUT_RESULT, Results, counted, digest_of, shown
-from sweeps.spec import Axis, Objective
+from mislabel.cluster.mlflow_layout import address, layout
+from mislabel.cluster.mlflow_points import Final, Point, with_interval
+from mislabel.cluster.mlflow_runs import WITHOUT_RESULT, Results, counted, digest_of, shown
+from mislabel.sweeps.spec import Axis, Objective
 
 _BEST_CELLS = 10
 _LISTED = 20
@@ -170,6 +170,6 @@ def _files(results: Results) -> str:
     store = files.store
     return (
         f"Every run and every step is in Parquet under `{files.address}`; this page is a view of it.\n\n"
-        f"```python\nimport analysis\nsweep = analysis.load({store!r}, {files.name!r})\n"
+        f"```python\nimport mislabel\nsweep = mislabel.load({store!r}, {files.name!r})\n"
         "sweep.runs, sweep.curves  # pandas\n```"
     )

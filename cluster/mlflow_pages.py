@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cluster.mlflow_layout import TAG
-from cluster.mlflow_note import SweepPage
-from cluster.mlflow_points import Point
-from cluster.mlflow_runs import NestedRun, Results, digest_of
-from sweeps.errors import MislabelError
-from sweeps.store import SweepFiles
+from mislabel.cluster.mlflow_layout import TAG
+from mislabel.cluster.mlflow_note import SweepPage
+from mislabel.cluster.mlflow_points import Point
+from mislabel.cluster.mlflow_runs import NestedRun, Results, digest_of
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.store import SweepFiles
 
 Progress = Callable[[int, int], None]
 """Called with how many nested runs are written, and how many there are to write."""

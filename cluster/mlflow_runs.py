@@ -17,12 +17,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cluster.mlflow_points import Final, Point, Span, finals_of, points_of, with_interval
-from sweeps.errors import MislabelError
-from sweeps.front import on_front
-from sweeps.spec import spec_from_stored
-from sweeps.store import SweepFiles
-from tasks.parameters import RESERVED
+from mislabel.cluster.mlflow_points import Final, Point, Span, finals_of, points_of, with_interval
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.front import on_front
+from mislabel.sweeps.spec import spec_from_stored
+from mislabel.sweeps.store import SweepFiles
+from mislabel.tasks.parameters import RESERVED
 
 # Part of every digest: raise it when nested runs are to look different, and the next sync writes them anew.
 FORM = 1

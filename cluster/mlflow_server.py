@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from cluster.address import Address
-from cluster.secret import make_secret, write_private
-from cluster.state import Folder
+from mislabel.cluster.address import Address
+from mislabel.cluster.secret import make_secret, write_private
+from mislabel.cluster.state import Folder
 
 _ANSWER_SECONDS = 5.0
 _CONFIG = """\

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from cluster.jobs import Jobs
-from cluster.process import Process, end
-from cluster.remote import facts
-from cluster.service import END_SECONDS, OBJECT_STORE_BYTES
-from cluster.state import differences, ray_environment, versions
-from sweeps.errors import MislabelError
+from mislabel.cluster.jobs import Jobs
+from mislabel.cluster.process import Process, end
+from mislabel.cluster.remote import facts
+from mislabel.cluster.service import END_SECONDS, OBJECT_STORE_BYTES
+from mislabel.cluster.state import differences, ray_environment, versions
+from mislabel.sweeps.errors import MislabelError
 
 Say = Callable[[str], None]
 _POLL_SECONDS = 0.5

@@ -12,16 +12,16 @@ from typing import Any
 import ray
 import torch
 
-from cluster.tune_runner import device_from_ray, limit_memory
-from sweeps.errors import MislabelError
-from sweeps.sizing import ProfilerGone, Speed, measure_speed
-from sweeps.spec import Resources
-from sweeps.worker import device_name
-from tasks.data.folder import choose_folder, chosen_folder
-from tasks.footprint import memory_of
-from tasks.parameters import Value
-from tasks.registry import find_task
-from tasks.task import Task
+from mislabel.cluster.tune_runner import device_from_ray, limit_memory
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.sizing import ProfilerGone, Speed, measure_speed
+from mislabel.sweeps.spec import Resources
+from mislabel.sweeps.worker import device_name
+from mislabel.tasks.data.folder import choose_folder, chosen_folder
+from mislabel.tasks.footprint import memory_of
+from mislabel.tasks.parameters import Value
+from mislabel.tasks.registry import find_task
+from mislabel.tasks.task import Task
 
 # A machine that an autoscaler has to bring first takes minutes.
 _READY_SECONDS = 900.0

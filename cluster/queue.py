@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cluster.process import Process
-from sweeps.errors import MislabelError, SweepBusyError
+from mislabel.cluster.process import Process
+from mislabel.sweeps.errors import MislabelError, SweepBusyError
 
 _USED = "used"
 

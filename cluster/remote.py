@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cluster.job import ANSWER
-from cluster.jobs import Job, Jobs
-from cluster.request import CommandRequest, FactsRequest, Request, new_id
-from sweeps.errors import MislabelError, nearest
+from mislabel.cluster.job import ANSWER
+from mislabel.cluster.jobs import Job, Jobs
+from mislabel.cluster.request import CommandRequest, FactsRequest, Request, new_id
+from mislabel.sweeps.errors import MislabelError, nearest
 
 _POLL_SECONDS = 0.3
 _LONGEST_SECONDS = 600.0

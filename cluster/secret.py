@@ -6,7 +6,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from sweeps.errors import MislabelError
+from mislabel.sweeps.errors import MislabelError
 
 _BYTES = 32
 _LONGEST = 4096

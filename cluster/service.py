@@ -13,15 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster import mlflow_server
-from cluster.address import Address, free_ports
-from cluster.jobs import Jobs
-from cluster.process import Process, descendants, end, start
-from cluster.queue import Queue
-from cluster.secret import make_secret
-from cluster.state import Folder, State, read_state, versions
-from sweeps.errors import MislabelError
-from sweeps.store import Store
+from mislabel.cluster import mlflow_server
+from mislabel.cluster.address import Address, free_ports
+from mislabel.cluster.jobs import Jobs
+from mislabel.cluster.process import Process, descendants, end, start
+from mislabel.cluster.queue import Queue
+from mislabel.cluster.secret import make_secret
+from mislabel.cluster.state import Folder, State, read_state, versions
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.store import Store
 
 Say = Callable[[str], None]
 START_SECONDS = 180.0
@@ -105,7 +105,7 @@ def _start_ray(wanted: Wanted, state: State, folder: Folder) -> Process:
         command += [] if count is None else [f"--num-{name}={count}"]
     environment = {**_plain_environment(), **state.environment(folder)}
     environment |= {"AUTOSCALER_METRIC_PORT": str(monitor), "DASHBOARD_METRIC_PORT": str(dashboard)}
-    # Jobs are started as `python -m cluster.job`: that is this Python.
+    # Jobs are started as `python -m mislabel.cluster.job`: that is this Python.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     return start(command, environment, folder.logs / "ray.log")
 

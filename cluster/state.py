@@ -20,10 +20,10 @@ from pathlib import Path
 from platform import python_version
 from typing import Any
 
-from cluster.address import Address
-from cluster.process import Process
-from cluster.secret import read_secret
-from sweeps.errors import MislabelError
+from mislabel.cluster.address import Address
+from mislabel.cluster.process import Process
+from mislabel.cluster.secret import read_secret
+from mislabel.sweeps.errors import MislabelError
 
 FOLDER = "MISLABEL_CLUSTER_DIR"
 _FORM = 1

@@ -5,8 +5,8 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cluster.state import Folder, State, differences, versions
-from sweeps.errors import MislabelError
+from mislabel.cluster.state import Folder, State, differences, versions
+from mislabel.sweeps.errors import MislabelError
 
 # How long a machine has to say which versions it has: a process is started there.
 _ANSWER_SECONDS = 60.0

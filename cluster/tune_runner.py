@@ -34,18 +34,18 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from cluster.capacity import worker_slots
-from cluster.share import Share
-from sweeps.errors import MislabelError, StoreError
-from sweeps.feed import Feed
-from sweeps.filesystem import LONG_PATIENCE_SECONDS
-from sweeps.inline import failure
-from sweeps.order import PackOrder
-from sweeps.referee import Entry, Referee, Values, Watch, watch_of
-from sweeps.spec import Resources, spec_from_stored
-from sweeps.store import Store
-from sweeps.worker import Report, Worker
-from tasks.data.folder import choose_folder, chosen_folder
+from mislabel.cluster.capacity import worker_slots
+from mislabel.cluster.share import Share
+from mislabel.sweeps.errors import MislabelError, StoreError
+from mislabel.sweeps.feed import Feed
+from mislabel.sweeps.filesystem import LONG_PATIENCE_SECONDS
+from mislabel.sweeps.inline import failure
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.referee import Entry, Referee, Values, Watch, watch_of
+from mislabel.sweeps.spec import Resources, spec_from_stored
+from mislabel.sweeps.store import Store
+from mislabel.sweeps.worker import Report, Worker
+from mislabel.tasks.data.folder import choose_folder, chosen_folder
 
 STRETCH_SECONDS = 1.0
 # How often a pack whose worker or machine was lost is taken up again by another.

@@ -8,15 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sweeps.datasets import changed_data
-from sweeps.errors import StoreError
-from sweeps.identity import pack_id, run_id
-from sweeps.outcome import ENDED
-from sweeps.plan import Ended, missing_seeds
-from sweeps.space import Space
-from sweeps.spec import Spec, spec_from_stored
-from sweeps.store import TABLES, Store, SweepFiles
-from tasks.task import Task
+from mislabel.sweeps.datasets import changed_data
+from mislabel.sweeps.errors import StoreError
+from mislabel.sweeps.identity import pack_id, run_id
+from mislabel.sweeps.outcome import ENDED
+from mislabel.sweeps.plan import Ended, missing_seeds
+from mislabel.sweeps.space import Space
+from mislabel.sweeps.spec import Spec, spec_from_stored
+from mislabel.sweeps.store import TABLES, Store, SweepFiles
+from mislabel.tasks.task import Task
 
 
 def adopt(spec: Spec, task: Task[Any], store: Store, data: Mapping[str, str] = MappingProxyType({})) -> dict[str, int]:

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sweeps.earlier import Earlier
-from sweeps.identity import cell_id
-from sweeps.means import Mean
-from sweeps.search import Known, Proposal, Search
-from sweeps.space import Space, branches
-from sweeps.spec import Spec
-from sweeps.store import SweepFiles
-from tasks.task import Task
+from mislabel.sweeps.earlier import Earlier
+from mislabel.sweeps.identity import cell_id
+from mislabel.sweeps.means import Mean
+from mislabel.sweeps.search import Known, Proposal, Search
+from mislabel.sweeps.space import Space, branches
+from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.store import SweepFiles
+from mislabel.tasks.task import Task
 
 
 class Branches:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from sweeps.errors import MislabelError, nearest
+from mislabel.sweeps.errors import MislabelError, nearest
 
 _FOLDER = Path(__file__).parent / "specs"
 

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from sweeps import ranges
-from sweeps.combine import mistakes_between
-from sweeps.document import LARGEST_BYTES, Document, Path, kind_of, read_document
-from sweeps.errors import Problem, SpecError, nearest
-from sweeps.expression import Expression, ExpressionError, parse_expression
-from sweeps.section import S, read_section, whole
-from sweeps.spec import KEPT, LONGEST_NAME, MOST_OBJECTIVES, NAME, Axis, Objective, Section, Seeds, Spec
-from sweeps.store import TAKEN
-from tasks.parameters import Parameter, Value
-from tasks.registry import find_task, task_names
-from tasks.task import Task
+from mislabel.sweeps import ranges
+from mislabel.sweeps.combine import mistakes_between
+from mislabel.sweeps.document import LARGEST_BYTES, Document, Path, kind_of, read_document
+from mislabel.sweeps.errors import Problem, SpecError, nearest
+from mislabel.sweeps.expression import Expression, ExpressionError, parse_expression
+from mislabel.sweeps.section import S, read_section, whole
+from mislabel.sweeps.spec import KEPT, LONGEST_NAME, MOST_OBJECTIVES, NAME, Axis, Objective, Section, Seeds, Spec
+from mislabel.sweeps.store import TAKEN
+from mislabel.tasks.parameters import Parameter, Value
+from mislabel.tasks.registry import find_task, task_names
+from mislabel.tasks.task import Task
 
 _LARGEST_INT = 2**63 - 1
 

@@ -1,6 +1,6 @@
 """What goes together in a spec and what does not: each breach with its place, the reason and the remedy.
 
-`sweeps.check` has read every section by itself before; what each method can and can't do is in `sweeps.methods`.
+`mislabel.sweeps.check` has read every section by itself before; what each method can and can't do is in `mislabel.sweeps.methods`.
 """
 
 import math
@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sweeps import ranges, stopping
-from sweeps.document import Path
-from sweeps.errors import nearest
-from sweeps.methods import refusals
-from sweeps.section import Mistake
-from sweeps.space import Space, branches
-from sweeps.spec import NAME, Axis, Spec
-from tasks.parameters import Value
-from tasks.task import Task
+from mislabel.sweeps import ranges, stopping
+from mislabel.sweeps.document import Path
+from mislabel.sweeps.errors import nearest
+from mislabel.sweeps.methods import refusals
+from mislabel.sweeps.section import Mistake
+from mislabel.sweeps.space import Space, branches
+from mislabel.sweeps.spec import NAME, Axis, Spec
+from mislabel.tasks.parameters import Value
+from mislabel.tasks.task import Task
 
 # An integer range without points is walked through value by value on a grid, up to this length.
 LONGEST_WALK = 10_000

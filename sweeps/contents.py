@@ -7,11 +7,11 @@ runs trained there would stand in the store under the checksum of the driver's.
 import platform
 from typing import Any
 
-from sweeps.errors import MislabelError
-from sweeps.order import PackOrder
-from tasks.data.folder import data_folder, shown
-from tasks.data.images import AbsentData, DataError, images
-from tasks.task import Task
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.order import PackOrder
+from mislabel.tasks.data.folder import data_folder, shown
+from mislabel.tasks.data.images import AbsentData, DataError, images
+from mislabel.tasks.task import Task
 
 _SHOWN = len("sha256:") + 8
 

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sweeps.order import PackOrder
-from tasks.lanes import Lanes
-from tasks.pack import Frame, Judge, Pack
-from tasks.task import Task
+from mislabel.sweeps.order import PackOrder
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Frame, Judge, Pack
+from mislabel.tasks.task import Task
 
 
 @dataclass

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 
-from sweeps.errors import MislabelError
-from sweeps.plan import Plan
-from sweeps.space import Space, branches
-from sweeps.store import SweepFiles
-from tasks.data.images import AbsentData, DataError
-from tasks.parameters import Value
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.plan import Plan
+from mislabel.sweeps.space import Space, branches
+from mislabel.sweeps.store import SweepFiles
+from mislabel.tasks.data.images import AbsentData, DataError
+from mislabel.tasks.parameters import Value
 
 # Cells of a search's space that are looked at to know which data it may ask for.
 _DRAWN = 256

@@ -8,10 +8,10 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import Trial, TrialState, create_trial
 
-from sweeps.distribution import distribution
-from sweeps.ranges import nearest_value
-from sweeps.space import Space
-from tasks.parameters import Value
+from mislabel.sweeps.distribution import distribution
+from mislabel.sweeps.ranges import nearest_value
+from mislabel.sweeps.space import Space
+from mislabel.tasks.parameters import Value
 
 
 class Dimensions:

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from sweeps.errors import Problem, SpecError
+from mislabel.sweeps.errors import Problem, SpecError
 
 LARGEST_BYTES = 1_000_000
 DEEPEST = 12

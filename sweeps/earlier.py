@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sweeps.errors import Problem, SpecError, nearest
-from sweeps.identity import cell_id
-from sweeps.means import Mean
-from sweeps.ranges import problem_with
-from sweeps.space import Space
-from sweeps.spec import Spec, spec_from_stored
-from sweeps.store import Store, SweepFiles
-from tasks.parameters import Value
-from tasks.task import Task
+from mislabel.sweeps.errors import Problem, SpecError, nearest
+from mislabel.sweeps.identity import cell_id
+from mislabel.sweeps.means import Mean
+from mislabel.sweeps.ranges import problem_with
+from mislabel.sweeps.space import Space
+from mislabel.sweeps.spec import Spec, spec_from_stored
+from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.tasks.parameters import Value
+from mislabel.tasks.task import Task
 
 
 @dataclass(frozen=True)

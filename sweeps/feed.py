@@ -8,18 +8,18 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sweeps.errors import StoreError
-from sweeps.identity import run_id
-from sweeps.means import Means
-from sweeps.order import PackOrder
-from sweeps.outcome import Outcome, Status
-from sweeps.parking import Parking
-from sweeps.plan import Plan
-from sweeps.referee import referee_of
-from sweeps.source import Source
-from sweeps.store import SweepFiles
-from sweeps.worker import Report, record_failure
-from tasks.parameters import Value
+from mislabel.sweeps.errors import StoreError
+from mislabel.sweeps.identity import run_id
+from mislabel.sweeps.means import Means
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.outcome import Outcome, Status
+from mislabel.sweeps.parking import Parking
+from mislabel.sweeps.plan import Plan
+from mislabel.sweeps.referee import referee_of
+from mislabel.sweeps.source import Source
+from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.worker import Report, record_failure
+from mislabel.tasks.parameters import Value
 
 
 @dataclass

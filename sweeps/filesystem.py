@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from sweeps.errors import StoreError
+from mislabel.sweeps.errors import StoreError
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 10.0

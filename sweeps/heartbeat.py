@@ -7,11 +7,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sweeps.errors import MislabelError, StoreError, SweepBusyError
-from sweeps.store import SweepFiles
+from mislabel.sweeps.errors import MislabelError, StoreError, SweepBusyError
+from mislabel.sweeps.store import SweepFiles
 
 if TYPE_CHECKING:
-    from sweeps.feed import Feed
+    from mislabel.sweeps.feed import Feed
 
 FILE = "progress.json"
 STOP = "stop"

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from tasks.parameters import Value
+from mislabel.tasks.parameters import Value
 
 _DIGEST_BYTES = 10
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from sweeps.errors import StoreError
-from sweeps.feed import Feed
-from sweeps.order import PackOrder
-from sweeps.referee import watch_of
-from sweeps.store import SweepFiles
-from sweeps.worker import Report, Worker, device_name
-from tasks.footprint import is_out_of_memory, memory_of
+from mislabel.sweeps.errors import StoreError
+from mislabel.sweeps.feed import Feed
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.referee import watch_of
+from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.worker import Report, Worker, device_name
+from mislabel.tasks.footprint import is_out_of_memory, memory_of
 
 STRETCH_SECONDS = 1.0
 

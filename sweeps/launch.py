@@ -7,23 +7,23 @@ from typing import Any
 
 import torch
 
-from sweeps.adoption import adopt, adoptable
-from sweeps.datasets import datasets_of
-from sweeps.earlier import earlier_cells, refuse_unknown_sweeps
-from sweeps.errors import Problem, SpecError
-from sweeps.feed import Feed
-from sweeps.filesystem import LONG_PATIENCE_SECONDS
-from sweeps.heartbeat import Heartbeat, note_complete, refuse_if_running
-from sweeps.means import Mean, Means
-from sweeps.plan import Plan, decide_sizes, make_plan
-from sweeps.provenance import provenance
-from sweeps.racing import Raced, race_is_on
-from sweeps.sizing import Here, Profiler, Sizing
-from sweeps.source import Asked, Listed, Source
-from sweeps.spec import Spec, spec_from_stored
-from sweeps.store import Store, SweepFiles
-from sweeps.widening import changes_that_do_not_widen
-from tasks.task import Task
+from mislabel.sweeps.adoption import adopt, adoptable
+from mislabel.sweeps.datasets import datasets_of
+from mislabel.sweeps.earlier import earlier_cells, refuse_unknown_sweeps
+from mislabel.sweeps.errors import Problem, SpecError
+from mislabel.sweeps.feed import Feed
+from mislabel.sweeps.filesystem import LONG_PATIENCE_SECONDS
+from mislabel.sweeps.heartbeat import Heartbeat, note_complete, refuse_if_running
+from mislabel.sweeps.means import Mean, Means
+from mislabel.sweeps.plan import Plan, decide_sizes, make_plan
+from mislabel.sweeps.provenance import provenance
+from mislabel.sweeps.racing import Raced, race_is_on
+from mislabel.sweeps.sizing import Here, Profiler, Sizing
+from mislabel.sweeps.source import Asked, Listed, Source
+from mislabel.sweeps.spec import Spec, spec_from_stored
+from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.widening import changes_that_do_not_widen
+from mislabel.tasks.task import Task
 
 Say = Callable[[str], None]
 
@@ -148,7 +148,7 @@ def _sizing(task: Task[Any], files: SweepFiles, machine: Machine) -> Sizing:
 def _source(plan: Plan, files: SweepFiles, sizing: Sizing, means: Means, ahead: bool) -> Source:
     if not plan.spec.method.learns:
         return Listed(plan)
-    from sweeps.branching import Branches  # imports Optuna, which a grid can do without
+    from mislabel.sweeps.branching import Branches  # imports Optuna, which a grid can do without
 
     search = Branches(plan.spec, plan.task, files)
     if plan.spec.start_from:

@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sweeps.outcome import Outcome, settled
-from sweeps.seeding import Seeding
-from sweeps.spec import Spec
-from sweeps.store import SweepFiles
+from mislabel.sweeps.outcome import Outcome, settled
+from mislabel.sweeps.seeding import Seeding
+from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.store import SweepFiles
 
 
 @dataclass(frozen=True)

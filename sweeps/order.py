@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
-from sweeps.identity import pack_id, run_id
-from tasks.parameters import Value
+from mislabel.sweeps.identity import pack_id, run_id
+from mislabel.tasks.parameters import Value
 
 
 @dataclass(frozen=True)

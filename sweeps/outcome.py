@@ -8,10 +8,10 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from sweeps.order import PackOrder
-from sweeps.spec import Spec
-from tasks.pack import Frame
-from tasks.parameters import Parameter
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.spec import Spec
+from mislabel.tasks.pack import Frame
+from mislabel.tasks.parameters import Parameter
 
 Status = Literal["done", "stopped", "diverged", "failed", "lost"]
 ENDED: tuple[Status, ...] = ("done", "diverged")

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from sweeps.errors import Problem, SpecError
-from sweeps.identity import run_id
-from sweeps.order import PackOrder
-from sweeps.outcome import settled
-from sweeps.seeding import Seeding
-from sweeps.sizing import Sizing
-from sweeps.space import Cells, Space
-from sweeps.spec import Spec
-from sweeps.store import SweepFiles
-from tasks.parameters import Value
-from tasks.task import Task
-from tasks.training import measured_steps
+from mislabel.sweeps.errors import Problem, SpecError
+from mislabel.sweeps.identity import run_id
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.outcome import settled
+from mislabel.sweeps.seeding import Seeding
+from mislabel.sweeps.sizing import Sizing
+from mislabel.sweeps.space import Cells, Space
+from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.store import SweepFiles
+from mislabel.tasks.parameters import Value
+from mislabel.tasks.task import Task
+from mislabel.tasks.training import measured_steps
 
 Shape = tuple[Value, ...]
 Row = tuple[Cells, int, int]

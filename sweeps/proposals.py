@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeps.store import SweepFiles
-from tasks.parameters import Value
+from mislabel.sweeps.store import SweepFiles
+from mislabel.tasks.parameters import Value
 
 _LAYOUT = 2
 

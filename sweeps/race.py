@@ -14,8 +14,8 @@ from collections.abc import Iterable
 import numpy as np
 from scipy import stats
 
-from sweeps.means import Means
-from sweeps.spec import Spec
+from mislabel.sweeps.means import Means
+from mislabel.sweeps.spec import Spec
 
 # The chance that the best cell is dropped.
 _ERROR = 0.05

@@ -1,20 +1,20 @@
-"""After all cells have ended, the best of them race for more seeds: the packs of `sweeps.race`'s rounds."""
+"""After all cells have ended, the best of them race for more seeds: the packs of `mislabel.sweeps.race`'s rounds."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 
 import pyarrow.compute as pc
 
-from sweeps.means import Mean, Means
-from sweeps.order import PackOrder
-from sweeps.plan import Ended, Group, Plan, Shape, decide_sizes, packed
-from sweeps.race import Race
-from sweeps.referee import branch_of, branching_axes
-from sweeps.sizing import Sizing
-from sweeps.source import Source
-from sweeps.space import Cells
-from sweeps.spec import Spec
-from sweeps.store import SweepFiles
+from mislabel.sweeps.means import Mean, Means
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.plan import Ended, Group, Plan, Shape, decide_sizes, packed
+from mislabel.sweeps.race import Race
+from mislabel.sweeps.referee import branch_of, branching_axes
+from mislabel.sweeps.sizing import Sizing
+from mislabel.sweeps.source import Source
+from mislabel.sweeps.space import Cells
+from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.store import SweepFiles
 
 
 class Raced:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sweeps.spec import Axis
-from tasks.parameters import Parameter, Value
+from mislabel.sweeps.spec import Axis
+from mislabel.tasks.parameters import Parameter, Value
 
 DIGITS = 12
 # How far from a whole number of steps a range may be, as part of their number: what rounding leaves.

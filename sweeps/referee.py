@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow.compute as pc
 
-from sweeps.identity import run_id
-from sweeps.order import PackOrder
-from sweeps.spec import EarlyTerminate, Spec
-from sweeps.stopping import judged_steps, rule_of, shortest_run
-from sweeps.store import SweepFiles
-from tasks.parameters import Value
-from tasks.training import Training, measured_steps
+from mislabel.sweeps.identity import run_id
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.spec import EarlyTerminate, Spec
+from mislabel.sweeps.stopping import judged_steps, rule_of, shortest_run
+from mislabel.sweeps.store import SweepFiles
+from mislabel.tasks.parameters import Value
+from mislabel.tasks.training import Training, measured_steps
 
 if TYPE_CHECKING:
-    from tasks.pack import Frame
-    from tasks.task import Task
+    from mislabel.tasks.pack import Frame
+    from mislabel.tasks.task import Task
 
 
 class Entry(NamedTuple):

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from sweeps.spec import MOST_OBJECTIVES, NAME, Spec
-from tasks.parameters import Parameter
-from tasks.registry import task_names
+from mislabel.sweeps.spec import MOST_OBJECTIVES, NAME, Spec
+from mislabel.tasks.parameters import Parameter
+from mislabel.tasks.registry import task_names
 
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 

@@ -16,16 +16,16 @@ import optuna
 from optuna.samplers import BaseGASampler
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from sweeps.dimensions import Dimensions
-from sweeps.earlier import Earlier
-from sweeps.history import History
-from sweeps.identity import cell_id
-from sweeps.means import Mean
-from sweeps.proposals import Batch, KeptTrial, Proposals
-from sweeps.sampler import is_trusted, knows_conditions, pinned, ranks_pruned, sampler_of, shown
-from sweeps.space import Space
-from sweeps.store import SweepFiles
-from tasks.parameters import Value
+from mislabel.sweeps.dimensions import Dimensions
+from mislabel.sweeps.earlier import Earlier
+from mislabel.sweeps.history import History
+from mislabel.sweeps.identity import cell_id
+from mislabel.sweeps.means import Mean
+from mislabel.sweeps.proposals import Batch, KeptTrial, Proposals
+from mislabel.sweeps.sampler import is_trusted, knows_conditions, pinned, ranks_pruned, sampler_of, shown
+from mislabel.sweeps.space import Space
+from mislabel.sweeps.store import SweepFiles
+from mislabel.tasks.parameters import Value
 
 # A model may propose excluded cells, or its best cell over and over. So often it may; then chance has its turn.
 _TRIES = 10

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from sweeps.document import Path, dotted, kind_of
-from sweeps.errors import nearest
-from sweeps.spec import Section
+from mislabel.sweeps.document import Path, dotted, kind_of
+from mislabel.sweeps.errors import nearest
+from mislabel.sweeps.spec import Section
 
 S = TypeVar("S", bound=Section)
 Mistake = tuple[Path, str]

@@ -14,16 +14,16 @@ from typing import Any, Protocol
 
 import torch
 
-from sweeps.store import SweepFiles
-from sweeps.worker import device_name
-from tasks import allocator
-from tasks.arithmetic import be_exact
-from tasks.footprint import is_out_of_memory, peak_bytes
-from tasks.lanes import Lanes
-from tasks.pack import Pack
-from tasks.parameters import Value
-from tasks.task import Task
-from tasks.training import measured_steps
+from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.worker import device_name
+from mislabel.tasks import allocator
+from mislabel.tasks.arithmetic import be_exact
+from mislabel.tasks.footprint import is_out_of_memory, peak_bytes
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Pack
+from mislabel.tasks.parameters import Value
+from mislabel.tasks.task import Task
+from mislabel.tasks.training import measured_steps
 
 _SIZES = (1, 4, 16, 64, 256, 1024)
 _ENOUGH_SECONDS = 0.03

@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Protocol
 
-from sweeps.means import Mean, Means
-from sweeps.order import PackOrder
-from sweeps.plan import Group, Plan, decide_sizes, orders, packed
-from sweeps.sizing import Sizing
-from sweeps.space import Cells, Space
+from mislabel.sweeps.means import Mean, Means
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.plan import Group, Plan, decide_sizes, orders, packed
+from mislabel.sweeps.sizing import Sizing
+from mislabel.sweeps.space import Cells, Space
 
 if TYPE_CHECKING:
-    from sweeps.branching import Branches
-    from sweeps.search import Proposal
+    from mislabel.sweeps.branching import Branches
+    from mislabel.sweeps.search import Proposal
 
 # A worker trains this many packs at least, so that the search can learn from its results, however large packs could be.
 _ROUNDS = 10

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from sweeps import ranges
-from sweeps.errors import MislabelError
-from sweeps.expression import Expression, parse_expression
-from sweeps.identity import cell_ids
-from sweeps.spec import Axis, Spec
-from tasks.parameters import Value
-from tasks.task import Task
+from mislabel.sweeps import ranges
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.expression import Expression, parse_expression
+from mislabel.sweeps.identity import cell_ids
+from mislabel.sweeps.spec import Axis, Spec
+from mislabel.tasks.parameters import Value
+from mislabel.tasks.task import Task
 
 CHUNK = 1 << 15
 # So many chunks of draws may bring nothing new; then all there is has been found.

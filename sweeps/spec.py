@@ -1,6 +1,6 @@
 """The sweep spec: what a researcher writes, as typed values.
 
-Each section is a small strict model; `sweeps.check` reads a document into a Spec and reports every mistake at once.
+Each section is a small strict model; `mislabel.sweeps.check` reads a document into a Spec and reports every mistake at once.
 This module knows the form of a spec alone, nothing of tasks, so that a store can be read without torch.
 """
 
@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from sweeps.document import read_document, text_from_value
-from tasks.parameters import Value
+from mislabel.sweeps.document import read_document, text_from_value
+from mislabel.tasks.parameters import Value
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 LONGEST_NAME = 100

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sweeps.document import Path
-from sweeps.spec import Axis, EarlyTerminate, Spec
-from tasks.training import measured_steps
+from mislabel.sweeps.document import Path
+from mislabel.sweeps.spec import Axis, EarlyTerminate, Spec
+from mislabel.tasks.training import measured_steps
 
 if TYPE_CHECKING:
-    from tasks.task import Task
+    from mislabel.tasks.task import Task
 
 Curve = Mapping[int, float]
 """A contender's mean cost by step."""

@@ -25,10 +25,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from sweeps.errors import MislabelError, StoreError, nearest
-from sweeps.files import Files
-from sweeps.filesystem import PATIENCE_SECONDS, FileSystem, as_store_errors, opened, within
-from sweeps.identity import pack_id
+from mislabel.sweeps.errors import MislabelError, StoreError, nearest
+from mislabel.sweeps.files import Files
+from mislabel.sweeps.filesystem import PATIENCE_SECONDS, FileSystem, as_store_errors, opened, within
+from mislabel.sweeps.identity import pack_id
 
 SCHEMA = 1
 TAKEN = ("store.json", "mlflow.db", "mlartifacts")

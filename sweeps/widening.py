@@ -8,10 +8,10 @@ import itertools
 import math
 from typing import Any
 
-from sweeps import ranges
-from sweeps.space import Space, branches
-from sweeps.spec import Axis, Spec
-from tasks.task import Task
+from mislabel.sweeps import ranges
+from mislabel.sweeps.space import Space, branches
+from mislabel.sweeps.spec import Axis, Spec
+from mislabel.tasks.task import Task
 
 
 def changes_that_do_not_widen(old: Spec, new: Spec, task: Task[Any]) -> list[str]:

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from sweeps.contents import refuse_other_data
-from sweeps.convoy import Convoy
-from sweeps.identity import pack_id, run_id
-from sweeps.order import PackOrder
-from sweeps.outcome import Outcome, Record, Status
-from sweeps.referee import Watch
-from sweeps.store import SweepFiles
-from tasks import allocator
-from tasks.arithmetic import be_exact
-from tasks.pack import Frame, Judge
-from tasks.registry import find_task
+from mislabel.sweeps.contents import refuse_other_data
+from mislabel.sweeps.convoy import Convoy
+from mislabel.sweeps.identity import pack_id, run_id
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.outcome import Outcome, Record, Status
+from mislabel.sweeps.referee import Watch
+from mislabel.sweeps.store import SweepFiles
+from mislabel.tasks import allocator
+from mislabel.tasks.arithmetic import be_exact
+from mislabel.tasks.pack import Frame, Judge
+from mislabel.tasks.registry import find_task
 
 # A checkpoint is due after so long, or later, where checkpoints would else take more than a twentieth of the time.
 CHECKPOINT_SECONDS, CHECKPOINT_SHARE, LONGEST_CHECKPOINT_SECONDS = 30.0, 1 / 20, 600.0

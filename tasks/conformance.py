@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from tasks.lanes import Lanes
-from tasks.pack import Frame, Pack
-from tasks.parameters import RESERVED, Value, values_of
-from tasks.task import Task
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Frame, Pack
+from mislabel.tasks.parameters import RESERVED, Value, values_of
+from mislabel.tasks.task import Task
 
 _LANES = 4
 _FRAMES = 6

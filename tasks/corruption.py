@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.lanes import Lanes
-from tasks.parameters import knob, shape
-from tasks.task import Metric
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.task import Metric
 
 # A half is rounded up, also where a rate such as 0.35 is a little less in binary.
 _HALF = 0.5 + 1e-4

@@ -8,9 +8,9 @@ from typing import Any, Generic, Self, TypeVar, cast
 import torch
 from torch import Tensor
 
-from tasks import draws
-from tasks.parameters import parameters_of
-from tasks.training import Training
+from mislabel.tasks import draws
+from mislabel.tasks.parameters import parameters_of
+from mislabel.tasks.training import Training
 
 P = TypeVar("P", bound=Training)
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.lanes import Lanes, P
-from tasks.task import State, Task
-from tasks.training import measured_steps, snapshot_steps
+from mislabel.tasks.lanes import Lanes, P
+from mislabel.tasks.task import State, Task
+from mislabel.tasks.training import measured_steps, snapshot_steps
 
 # A stretch of steps between two looks at the clock takes about this long, so that a pack can be interrupted in time.
 _STRETCH_SECONDS = 0.2

@@ -5,7 +5,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tasks.task import Task
+    from mislabel.tasks.task import Task
 
 GROUP = "mislabel.tasks"
 

@@ -1,7 +1,7 @@
 """What a task is: typed parameters, declared metrics, and three functions of an explicit state.
 
 `init`, `advance` and `measure` work on all lanes at once and know nothing of who calls them. Everything else (loop,
-checkpoint, dropping of lanes) is written once, in `tasks.pack`.
+checkpoint, dropping of lanes) is written once, in `mislabel.tasks.pack`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,8 +10,8 @@ from typing import Any, Generic, Literal
 
 from torch import Tensor
 
-from tasks.lanes import Lanes, P
-from tasks.parameters import Parameter, Value, parameters_of
+from mislabel.tasks.lanes import Lanes, P
+from mislabel.tasks.parameters import Parameter, Value, parameters_of
 
 State = Mapping[str, Tensor]
 """Tensors with the lane axis first. What draws alone determine belongs in `lanes.once` instead."""
@@ -55,7 +55,7 @@ class Task(Generic[P]):
     conflicts: Callable[[P], Iterable[str]] = field(default=_no_conflicts)
     """Sentences on what is wrong between parameters that are each within their own bounds."""
     data: Callable[[P], Mapping[str, str]] = field(default=_no_data)
-    """Data sets that a run reads, by name, each with its checksum; raises where one is absent (`tasks.data.images`)."""
+    """Data sets that a run reads, by name, each with its checksum; raises where one is absent (`mislabel.tasks.data.images`)."""
     weights: Callable[[Lanes[P], State], State] = field(default=_no_weights)
     """What a run has trained, for use elsewhere: by the names under which it is loaded there, lane first."""
     block: int = 1

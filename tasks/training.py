@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.parameters import shape
+from mislabel.tasks.parameters import shape
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,13 @@ import pandas as pd
 import pyarrow as pa
 import torch
 
-from sweeps.check import checked_spec
-from sweeps.document import Document
-from sweeps.inline import run_inline
-from sweeps.launch import Launch, Machine, prepare
-from sweeps.spec import Spec
-from sweeps.store import TABLES, Store, SweepFiles
-from tasks.registry import find_task
+from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.document import Document
+from mislabel.sweeps.inline import run_inline
+from mislabel.sweeps.launch import Launch, Machine, prepare
+from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.store import TABLES, Store, SweepFiles
+from mislabel.tasks.registry import find_task
 
 CPU = torch.device("cpu")
 BOWL = find_task("bowl")

@@ -8,7 +8,7 @@ import hypothesis
 import pytest
 import torch
 
-from sweeps.store import Store
+from mislabel.sweeps.store import Store
 
 # Its entry points are found through sys.path, here and in the processes that tests start.
 INSTALLED = str(Path(__file__).parent / "installed")
@@ -22,7 +22,7 @@ hypothesis.settings.load_profile("mislabel")
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test marked data("mnist") is skipped where that data set was not fetched."""
-    from tasks.data.images import AbsentData, images
+    from mislabel.tasks.data.images import AbsentData, images
 
     for mark in item.iter_markers("data"):
         for name in mark.args:

@@ -11,12 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tasks.task import Task
+from mislabel.tasks.task import Task
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("tasks", "sweeps", "cluster", "analysis")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-SEARCH = ("sweeps.search", "sweeps.sampler", "sweeps.history", "sweeps.dimensions", "sweeps.tpe")
+SEARCH = (
+    "mislabel.sweeps.search",
+    "mislabel.sweeps.sampler",
+    "mislabel.sweeps.history",
+    "mislabel.sweeps.dimensions",
+    "mislabel.sweeps.tpe",
+)
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -64,9 +70,9 @@ def breaches(paths: list[Path], *packages: str, at_import_only: bool = False) ->
 
 def test_the_rules_see_the_house() -> None:
     assert len(MODULES) > 50
-    assert breaches(in_package("sweeps.search"), "optuna")
-    assert breaches(in_package("sweeps.commands"), "cluster", "analysis")
-    assert not breaches(in_package("sweeps.commands"), "analysis", at_import_only=True)
+    assert breaches(in_package("mislabel.sweeps.search"), "optuna")
+    assert breaches(in_package("mislabel.sweeps.commands"), "cluster", "analysis")
+    assert not breaches(in_package("mislabel.sweeps.commands"), "analysis", at_import_only=True)
 
 
 def test_tasks_know_nothing_of_sweeps_clusters_and_analysis() -> None:
@@ -78,12 +84,12 @@ def test_tasks_know_no_scheduler_no_search_and_no_files() -> None:
 
 
 def test_sweeps_know_nothing_of_clusters_and_analysis_but_for_the_commands() -> None:
-    inner = [path for path in in_package("sweeps") if not is_of(name_of(path), "sweeps.commands")]
-    assert breaches(inner, "cluster", "analysis", "sweeps.commands") == []
+    inner = [path for path in in_package("sweeps") if not is_of(name_of(path), "mislabel.sweeps.commands")]
+    assert breaches(inner, "cluster", "analysis", "mislabel.sweeps.commands") == []
 
 
 def test_clusters_know_nothing_of_analysis_and_commands() -> None:
-    assert breaches(in_package("cluster"), "analysis", "sweeps.commands") == []
+    assert breaches(in_package("cluster"), "analysis", "mislabel.sweeps.commands") == []
 
 
 def test_analysis_knows_the_store_and_the_spec_alone() -> None:
@@ -97,10 +103,13 @@ def test_analysis_knows_the_store_and_the_spec_alone() -> None:
 @pytest.mark.parametrize(
     ("package", "allowed"),
     [
-        ("optuna", [*SEARCH, "sweeps.distribution", "analysis.study", "analysis.importance"]),
-        ("ray", ["cluster", "sweeps.commands.doctor"]),
-        ("mlflow", ["cluster.mlflow_*", "sweeps.commands.doctor"]),
-        ("matplotlib", ["analysis.figures", "analysis.panels", "analysis.pictures*"]),
+        (
+            "optuna",
+            [*SEARCH, "mislabel.sweeps.distribution", "mislabel.analysis.study", "mislabel.analysis.importance"],
+        ),
+        ("ray", ["cluster", "mislabel.sweeps.commands.doctor"]),
+        ("mlflow", ["cluster.mlflow_*", "mislabel.sweeps.commands.doctor"]),
+        ("matplotlib", ["mislabel.analysis.figures", "mislabel.analysis.panels", "analysis.pictures*"]),
     ],
 )
 def test_a_large_package_is_named_in_few_modules(package: str, allowed: list[str]) -> None:
@@ -112,7 +121,7 @@ def test_a_large_package_is_named_in_few_modules(package: str, allowed: list[str
 
 def test_commands_import_nothing_heavy_before_they_are_called() -> None:
     heavy = ("torch", "ray", "mlflow", "optuna", "pandas", "pyarrow", "matplotlib", "cluster", "analysis", "tasks")
-    assert breaches(in_package("sweeps.commands"), *heavy, at_import_only=True) == []
+    assert breaches(in_package("mislabel.sweeps.commands"), *heavy, at_import_only=True) == []
 
 
 def test_analysis_loads_neither_torch_nor_ray_nor_mlflow() -> None:
@@ -136,7 +145,7 @@ def test_only_commands_speak() -> None:
     """But for two processes whose stdout is read: by the sweep that has its MLflow view written, and as a job's log."""
     speaking = []
     for path in MODULES:
-        if is_of(name_of(path), "sweeps.commands", "cluster.mlflow_follower", "cluster.job"):
+        if is_of(name_of(path), "mislabel.sweeps.commands", "mislabel.cluster.mlflow_follower", "mislabel.cluster.job"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
@@ -168,7 +177,7 @@ def test_every_package_is_in_the_distribution() -> None:
 
 
 def test_every_bundled_spec_is_in_the_distribution() -> None:
-    patterns = PYPROJECT["tool"]["setuptools"]["package-data"]["sweeps.specs"]
+    patterns = PYPROJECT["tool"]["setuptools"]["package-data"]["mislabel.sweeps.specs"]
     folder = ROOT / "sweeps" / "specs"
     packed = {path for pattern in patterns for path in folder.glob(pattern)}
     assert packed
@@ -200,5 +209,5 @@ def test_every_module_of_sweeps_has_a_test_of_its_name() -> None:
         and not (ROOT / "tests" / path.relative_to(ROOT).with_name(f"test_{path.name}")).exists()
     ]
     # These need a browser, a Ray or a whole machine, and are tested where those are.
-    elsewhere = {"sweeps.commands.ui", "sweeps.commands.sync", "sweeps.commands.doctor"}
+    elsewhere = {"mislabel.sweeps.commands.ui", "mislabel.sweeps.commands.sync", "mislabel.sweeps.commands.doctor"}
     assert set(untested) <= elsewhere

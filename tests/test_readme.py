@@ -11,15 +11,15 @@ from typing import Any, get_args
 import click
 import pytest
 
-from sweeps.check import checked_spec
-from sweeps.commands.main import COMMANDS, cli
-from sweeps.document import read_document
-from sweeps.errors import SpecError
-from sweeps.space import Space
-from sweeps.spec import EarlyTerminate, Method
-from tasks.conformance import CHECKS
-from tasks.registry import task_names
-from tasks.task import Task
+from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.commands.main import COMMANDS, cli
+from mislabel.sweeps.document import read_document
+from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.space import Space
+from mislabel.sweeps.spec import EarlyTerminate, Method
+from mislabel.tasks.conformance import CHECKS
+from mislabel.tasks.registry import task_names
+from mislabel.tasks.task import Task
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -1,7 +1,7 @@
 """The papers' claims, one module per paper."""
 
-from analysis.claim import Claim
-from analysis.claims import clean_priority, label_noise_sgd, misclassification, self_labeling, xor_clusters
+from mislabel.analysis.claim import Claim
+from mislabel.analysis.claims import clean_priority, label_noise_sgd, misclassification, self_labeling, xor_clusters
 
 CLAIMS: tuple[Claim, ...] = (
     *clean_priority.CLAIMS,

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from analysis.claim import Claim, Region, at_least, at_most, near
-from analysis.estimate import Estimate, at_end, mean_of
-from analysis.sweep import Sweep
+from mislabel.analysis.claim import Claim, Region, at_least, at_most, near
+from mislabel.analysis.estimate import Estimate, at_end, mean_of
+from mislabel.analysis.sweep import Sweep
 
 _DEGREES = 180 / math.pi
 # Running means are over such a part of the frames.

@@ -4,9 +4,9 @@ import math
 
 import pandas as pd
 
-from analysis.claim import Claim, at_least, at_most, near
-from analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
-from analysis.sweep import Sweep
+from mislabel.analysis.claim import Claim, at_least, at_most, near
+from mislabel.analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
+from mislabel.analysis.sweep import Sweep
 
 
 def _noisy(sweep: Sweep) -> dict[str, float]:

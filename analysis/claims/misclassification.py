@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from analysis.claim import Claim, Region, at_least, at_most, near
-from analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
-from analysis.sweep import Sweep, Where
+from mislabel.analysis.claim import Claim, Region, at_least, at_most, near
+from mislabel.analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
+from mislabel.analysis.sweep import Sweep, Where
 
 _HINGE, _LOGISTIC = {"loss": "hinge"}, {"loss": "logistic"}
 _OF_ORDER_ONE = Region(1 / 3, 3)

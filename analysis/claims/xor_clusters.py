@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from analysis.claim import Claim, at_least, near
-from analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
-from analysis.sweep import Sweep
+from mislabel.analysis.claim import Claim, at_least, near
+from mislabel.analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
+from mislabel.analysis.sweep import Sweep
 
 _LOW = {"dim": 20}
 _HIGH = {"dim": 2000}

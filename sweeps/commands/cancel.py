@@ -2,8 +2,8 @@
 
 import click
 
-from sweeps.commands import options
-from sweeps.commands.options import say
+from mislabel.sweeps.commands import options
+from mislabel.sweeps.commands.options import say
 
 
 @click.command()
@@ -16,8 +16,8 @@ def command(name: str, cluster: str | None, token_file: str | None) -> None:
     Its processes have three seconds. Runs that have ended are in the store; what packs have trained since their last
     checkpoint is trained again when the sweep is sent again. `mislabel stop` loses nothing.
     """
-    from cluster.jobs import Jobs
-    from cluster.remote import job_of
+    from mislabel.cluster.jobs import Jobs
+    from mislabel.cluster.remote import job_of
 
     jobs = Jobs.reached(cluster, token_file)
     job = job_of(jobs, name, live=True)

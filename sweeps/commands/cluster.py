@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from sweeps.commands import options
-from sweeps.commands.options import say
+from mislabel.sweeps.commands import options
+from mislabel.sweeps.commands.options import say
 
 
 @click.group()
@@ -43,9 +43,9 @@ def up(
     so treat it like a key. Where --host lets others connect, use a network that you trust: what is sent is not
     encrypted.
     """
-    from cluster.service import Wanted, up
-    from cluster.state import Folder
-    from tasks.data.folder import data_folder, shown
+    from mislabel.cluster.service import Wanted, up
+    from mislabel.cluster.state import Folder
+    from mislabel.tasks.data.folder import data_folder, shown
 
     folder = Folder.here()
     state = up(Wanted(host, store, mlflow_backend, sweeps, cpus, gpus), folder, say)
@@ -64,8 +64,8 @@ def up(
 @command.command()
 def down() -> int:
     """End what `cluster up` started on this machine, and nothing else. Running sweeps checkpoint first."""
-    from cluster.service import down
-    from cluster.state import Folder
+    from mislabel.cluster.service import down
+    from mislabel.cluster.state import Folder
 
     if down(Folder.here(), say):
         say("the cluster is down")
@@ -88,8 +88,8 @@ def join(address: str, token_file: str, cpus: int | None, gpus: int | None, host
     """
     from pathlib import Path
 
-    from cluster.jobs import Jobs
-    from cluster.node import Joining, join
+    from mislabel.cluster.jobs import Jobs
+    from mislabel.cluster.node import Joining, join
 
     return join(Jobs.reached(address, token_file), Path(token_file), Joining(cpus, gpus, host), say)
 
@@ -98,10 +98,10 @@ def join(address: str, token_file: str, cpus: int | None, gpus: int | None, host
 @options.as_json
 def status(as_json: bool) -> None:
     """Show a cluster: machines, sweeps that run and wait, store, MLflow, and versions that differ."""
-    from cluster import mlflow_server
-    from cluster.board import entries
-    from cluster.state import Folder, running_state
-    from cluster.survey import nodes
+    from mislabel.cluster import mlflow_server
+    from mislabel.cluster.board import entries
+    from mislabel.cluster.state import Folder, running_state
+    from mislabel.cluster.survey import nodes
 
     folder = Folder.here()
     state = running_state(folder)
@@ -119,7 +119,7 @@ def status(as_json: bool) -> None:
 
 
 def _show(state: Any, found: list[Any], queue: list[dict[str, Any]], mlflow: bool) -> None:
-    from sweeps.commands.screen import columns, duration
+    from mislabel.sweeps.commands.screen import columns, duration
 
     rows = [
         (

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from sweeps.commands import options
-from sweeps.commands.options import say
+from mislabel.sweeps.commands import options
+from mislabel.sweeps.commands.options import say
 
 _folder = click.option(
     "--folder", default=None, envvar="MISLABEL_DATA", show_envvar=True, metavar="FOLDER",
@@ -38,11 +38,11 @@ def get(names: tuple[str, ...], folder: str | None, source: str | None, size: in
     Checksums are compared, an interrupted download goes on where it ended, and what is there already is not fetched
     again unless it is damaged. Exit code 1 where one could not be fetched.
     """
-    from sweeps.errors import MislabelError, nearest
-    from tasks.data.catalogue import SOURCES
-    from tasks.data.download import FetchError
-    from tasks.data.folder import data_folder
-    from tasks.data.images import EMBEDDED, DataError, is_own
+    from mislabel.sweeps.errors import MislabelError, nearest
+    from mislabel.tasks.data.catalogue import SOURCES
+    from mislabel.tasks.data.download import FetchError
+    from mislabel.tasks.data.folder import data_folder
+    from mislabel.tasks.data.images import EMBEDDED, DataError, is_own
 
     known = [EMBEDDED, *SOURCES, "images"]
     for name in names:
@@ -66,10 +66,10 @@ def get(names: tuple[str, ...], folder: str | None, source: str | None, size: in
 
 
 def _get_one(name: str, root: Path, source: str | None, size: int) -> None:
-    from tasks.data.catalogue import SOURCES
-    from tasks.data.folder import shown
-    from tasks.data.images import EMBEDDED, images, is_own, mend
-    from tasks.data.own import convert_folder
+    from mislabel.tasks.data.catalogue import SOURCES
+    from mislabel.tasks.data.folder import shown
+    from mislabel.tasks.data.images import EMBEDDED, images, is_own, mend
+    from mislabel.tasks.data.own import convert_folder
 
     if name == EMBEDDED:
         say(f"{name}: comes with scikit-learn, nothing to fetch")
@@ -91,10 +91,10 @@ def _get_one(name: str, root: Path, source: str | None, size: int) -> None:
 @options.as_json
 def list_(folder: str | None, as_json: bool) -> None:
     """List the data sets, with which of them are here."""
-    from sweeps.commands.screen import columns
-    from tasks.data.catalogue import SOURCES
-    from tasks.data.folder import data_folder, shown
-    from tasks.data.images import EMBEDDED, AbsentData, DataError, command_for, images, names
+    from mislabel.sweeps.commands.screen import columns
+    from mislabel.tasks.data.catalogue import SOURCES
+    from mislabel.tasks.data.folder import data_folder, shown
+    from mislabel.tasks.data.images import EMBEDDED, AbsentData, DataError, command_for, images, names
 
     root = data_folder(folder)
     rows = []
@@ -126,9 +126,9 @@ def list_(folder: str | None, as_json: bool) -> None:
 @_folder
 def check(names: tuple[str, ...], folder: str | None) -> int:
     """Read data sets whole and compare checksums; all that are here, or those in NAMES. Exit code 1: one is damaged."""
-    from sweeps.errors import MislabelError
-    from tasks.data import images
-    from tasks.data.images import AbsentData, DataError
+    from mislabel.sweeps.errors import MislabelError
+    from mislabel.tasks.data import images
+    from mislabel.tasks.data.images import AbsentData, DataError
 
     damaged = 0
     for name in names or images.names(folder):

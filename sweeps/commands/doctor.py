@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import click
 
-from sweeps.commands import options
+from mislabel.sweeps.commands import options
 
 
 @click.command()
@@ -38,7 +38,7 @@ def command(store: str, as_json: bool) -> int:
 
 
 def _tasks() -> str:
-    from tasks.registry import find_task, task_names
+    from mislabel.tasks.registry import find_task, task_names
 
     return ", ".join(find_task(name).name for name in task_names())
 
@@ -52,7 +52,7 @@ def _torch() -> str:
 
 def _store(address: str) -> str:
     """Try writing where the store is, without making one."""
-    from sweeps.store import SCHEMA, Store
+    from mislabel.sweeps.store import SCHEMA, Store
 
     store = Store(address)
     if store.folder and not os.path.isdir(store.folder):
@@ -70,11 +70,11 @@ def _training() -> str:
     """One small run of a bundled task, inline, into a store that is thrown away."""
     import torch
 
-    from sweeps.check import checked_spec
-    from sweeps.document import Document
-    from sweeps.inline import run_inline
-    from sweeps.launch import Machine, prepare
-    from sweeps.store import Store
+    from mislabel.sweeps.check import checked_spec
+    from mislabel.sweeps.document import Document
+    from mislabel.sweeps.inline import run_inline
+    from mislabel.sweeps.launch import Machine, prepare
+    from mislabel.sweeps.store import Store
 
     values = {
         "name": "doctor",
@@ -90,9 +90,9 @@ def _training() -> str:
 
 
 def _ray() -> str:
-    from cluster.capacity import worker_slots
-    from cluster.tune_runner import connected
-    from sweeps.spec import Resources
+    from mislabel.cluster.capacity import worker_slots
+    from mislabel.cluster.tune_runner import connected
+    from mislabel.sweeps.spec import Resources
 
     with connected(None):
         import ray

@@ -2,8 +2,8 @@
 
 import click
 
-from sweeps.commands import options
-from sweeps.commands.options import say
+from mislabel.sweeps.commands import options
+from mislabel.sweeps.commands.options import say
 
 
 @click.command()
@@ -23,10 +23,10 @@ def command(
     \b
       mislabel figure quickstart -m noisy_accuracy -m clean_test_accuracy --by noise_rate
     """
-    import analysis
-    from analysis.figures import draw_curves
+    import mislabel
+    from mislabel.analysis.figures import draw_curves
 
     path = out or f"{name}.png"
-    draw_curves(analysis.load(store, name), path, metrics, by, at=at)
+    draw_curves(mislabel.load(store, name), path, metrics, by, at=at)
     say(f"figure: {path}")
     click.echo(path)

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from sweeps.commands import options
+from mislabel.sweeps.commands import options
 
 _TOLD = ("done", "runs", "updated_at")
 
@@ -14,8 +14,8 @@ _TOLD = ("done", "runs", "updated_at")
 @options.as_json
 def command(store: str, as_json: bool) -> None:
     """List the sweeps of a store, with how far each is."""
-    from cluster.board import entries_of_store
-    from sweeps.store import Store
+    from mislabel.cluster.board import entries_of_store
+    from mislabel.sweeps.store import Store
 
     at = Store(store)
     rows = [_row(at.sweep(name)) for name in at.names()]
@@ -31,7 +31,7 @@ def command(store: str, as_json: bool) -> None:
     if not rows:
         options.say(f"no sweeps in {store}; `mislabel run SPEC.yaml` makes one")
         return
-    from sweeps.commands.screen import columns
+    from mislabel.sweeps.commands.screen import columns
 
     shown = [(r["name"], r["state"], f"{r['done'] or 0:,}", f"{r['runs'] or 0:,}", r["updated_at"] or "") for r in rows]
     click.echo(columns(shown, ("sweep", "state", "done", "runs", "last heard of")))
@@ -45,7 +45,7 @@ def _row(files: Any) -> dict[str, Any]:
 
 def state_of(progress: dict[str, Any]) -> str:
     """running, done, stopped, or died: the driver ended without a word."""
-    from sweeps.heartbeat import alive
+    from mislabel.sweeps.heartbeat import alive
 
     state = str(progress.get("state", "not started"))
     return "died" if state == "running" and not alive(progress) else state

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sweeps.errors import MislabelError
+from mislabel.sweeps.errors import MislabelError
 
 CRASHED = 70
 """How a command ends that met with an error which it does not know; a cluster then starts a sweep's driver again."""
@@ -45,7 +45,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"sweeps.commands.{cmd_name}")
+        module = importlib.import_module(f"mislabel.sweeps.commands.{cmd_name}")
         command: click.Command = module.command
         return command
 
@@ -55,7 +55,7 @@ class _Commands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS:
-            from sweeps.errors import nearest
+            from mislabel.sweeps.errors import nearest
 
             ctx.fail(f"no command {args[0]!r}{nearest(args[0], COMMANDS)}; `mislabel --help` lists them")
         return super().resolve_command(ctx, args)

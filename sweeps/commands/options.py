@@ -34,7 +34,7 @@ token_file = click.option(
 
 
 def _choose_folder(ctx: click.Context, param: click.Parameter, folder: str | None) -> None:
-    from tasks.data.folder import choose_folder
+    from mislabel.tasks.data.folder import choose_folder
 
     choose_folder(folder)
 
@@ -97,9 +97,9 @@ def _without_place(words: Sequence[str]) -> list[str]:
 
 
 def _asked_there(address: str, token_file: str | None, words: Sequence[str]) -> int:
-    from cluster.jobs import Jobs
-    from cluster.remote import run_there
-    from cluster.request import refuse_command
+    from mislabel.cluster.jobs import Jobs
+    from mislabel.cluster.remote import run_there
+    from mislabel.cluster.request import refuse_command
 
     refuse_command(words)
     answer = run_there(Jobs.reached(address, token_file), words)
@@ -111,7 +111,7 @@ def _asked_there(address: str, token_file: str | None, words: Sequence[str]) -> 
 def _store_here(default: str) -> str:
     if os.path.exists(os.path.join(default, "store.json")):
         return default
-    from cluster.state import Folder, read_state
+    from mislabel.cluster.state import Folder, read_state
 
     state = read_state(Folder.here())
     return default if state is None else state.store

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweeps.commands import options
+from mislabel.sweeps.commands import options
 
 if TYPE_CHECKING:
-    from sweeps.plan import Plan
-    from sweeps.spec import Spec
+    from mislabel.sweeps.plan import Plan
+    from mislabel.sweeps.spec import Spec
 
 
 @click.command()
@@ -40,11 +40,11 @@ def command(
 
     import torch
 
-    from sweeps.check import read_spec
-    from sweeps.commands.run import free_memory_bytes
-    from sweeps.launch import Machine, plan_sweep
-    from sweeps.sizing import Nowhere
-    from sweeps.store import Store
+    from mislabel.sweeps.check import read_spec
+    from mislabel.sweeps.commands.run import free_memory_bytes
+    from mislabel.sweeps.launch import Machine, plan_sweep
+    from mislabel.sweeps.sizing import Nowhere
+    from mislabel.sweeps.store import Store
 
     read, task = read_spec(spec, overrides, quick)
     slots = workers or max(1, int((os.cpu_count() or 1) // read.resources.cpu))
@@ -63,7 +63,7 @@ def command(
 
 
 def plan_as_json(plan: "Plan") -> dict[str, Any]:
-    from sweeps.space import branches
+    from mislabel.sweeps.space import branches
 
     return {
         "name": plan.spec.name,
@@ -89,7 +89,7 @@ def plan_as_json(plan: "Plan") -> dict[str, Any]:
 
 
 def _text(plan: "Plan") -> str:
-    from sweeps.commands.screen import amount, columns, count, duration
+    from mislabel.sweeps.commands.screen import amount, columns, count, duration
 
     sizes = sorted({group.size for group in plan.groups.values()})
     shown = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}" if sizes else "0"
@@ -121,7 +121,7 @@ def _text(plan: "Plan") -> str:
 
 
 def _cells(plan: "Plan") -> str:
-    from sweeps.space import branches
+    from mislabel.sweeps.space import branches
 
     asked, method = plan.spec.budget.cells, plan.spec.method
     if method.learns:
@@ -135,7 +135,7 @@ def _cells(plan: "Plan") -> str:
 
 
 def _branches(plan: "Plan") -> str:
-    from sweeps.space import Space, branches
+    from mislabel.sweeps.space import Space, branches
 
     names = [name for group in Space(plan.spec, plan.task).grid_dimensions for name in group]
     if not names:
@@ -147,7 +147,7 @@ def _branches(plan: "Plan") -> str:
 
 
 def _firsts(spec: "Spec") -> str:
-    from sweeps.commands.screen import count
+    from mislabel.sweeps.commands.screen import count
 
     given = f"{count(len(spec.try_first), 'cell')} to try first" if spec.try_first else ""
     learnt = f"learns from {', '.join(spec.start_from)}" if spec.start_from else ""
@@ -155,7 +155,7 @@ def _firsts(spec: "Spec") -> str:
 
 
 def _budget(spec: "Spec") -> str:
-    from sweeps.commands.screen import duration
+    from mislabel.sweeps.commands.screen import duration
 
     runs = f"{spec.budget.runs:,} runs" if spec.budget.runs else ""
     wall = duration(spec.budget.wall) if spec.budget.wall else ""

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from sweeps.commands import options
-from sweeps.commands.options import say
+from mislabel.sweeps.commands import options
+from mislabel.sweeps.commands.options import say
 
 
 @click.command()
@@ -23,12 +23,12 @@ def command(name: str, store: str, metrics: tuple[str, ...], out: str | None) ->
       mislabel report quickstart
       mislabel report quickstart -m noisy_accuracy -o noisy.html
     """
-    import analysis
-    from analysis.report import report_of
-    from sweeps.errors import MislabelError
+    import mislabel
+    from mislabel.analysis.report import report_of
+    from mislabel.sweeps.errors import MislabelError
 
     path = out or f"{name}.html"
-    text = report_of(analysis.load(store, name), metrics)
+    text = report_of(mislabel.load(store, name), metrics)
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweeps.commands import options
-from sweeps.commands.options import say
-from sweeps.commands.run import Venue
+from mislabel.sweeps.commands import options
+from mislabel.sweeps.commands.options import say
+from mislabel.sweeps.commands.run import Venue
 
 if TYPE_CHECKING:
-    from analysis.claim import Finding
-    from analysis.sweep import Sweep
+    from mislabel.analysis.claim import Finding
+    from mislabel.analysis.sweep import Sweep
 
 
 @click.command()
@@ -43,7 +43,7 @@ def command(
 
     Interrupted, the same command continues. Exit code 1: a run failed, or a claim was not confirmed.
     """
-    from sweeps.bundled import chosen_experiments
+    from mislabel.sweeps.bundled import chosen_experiments
 
     chosen = chosen_experiments(names)
     code = 0
@@ -68,11 +68,11 @@ def _run(
     chosen: list[str], store: str, tracking_uri: str | None, overrides: tuple[str, ...], quick: bool, venue: Venue,
     no_mlflow: bool,
 ) -> int:  # fmt: skip
-    from sweeps.bundled import spec_path
-    from sweeps.check import read_spec
-    from sweeps.commands.run import run_sweep, tracking_uri_of
-    from sweeps.datasets import DataMissingError
-    from sweeps.store import Store
+    from mislabel.sweeps.bundled import spec_path
+    from mislabel.sweeps.check import read_spec
+    from mislabel.sweeps.commands.run import run_sweep, tracking_uri_of
+    from mislabel.sweeps.datasets import DataMissingError
+    from mislabel.sweeps.store import Store
 
     at = Store(store)
     uri = None if no_mlflow else tracking_uri_of(at, tracking_uri)
@@ -101,18 +101,18 @@ def _run(
 
 def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
     """What the store says of each claim of the experiment."""
-    import analysis
-    from analysis.claim import Finding, judged
-    from analysis.claims import claims_of
-    from sweeps.bundled import sweep_name
-    from sweeps.errors import MislabelError
-    from sweeps.store import Store
+    import mislabel
+    from mislabel.analysis.claim import Finding, judged
+    from mislabel.analysis.claims import claims_of
+    from mislabel.sweeps.bundled import sweep_name
+    from mislabel.sweeps.errors import MislabelError
+    from mislabel.sweeps.store import Store
 
     name = sweep_name(experiment, quick)
     claims = [claim for claim in claims_of(experiment) if claim.at_any_size or not quick]
     if name not in Store(store).names():
         return [Finding(claim) for claim in claims]
-    sweep = analysis.load(store, name)
+    sweep = mislabel.load(store, name)
     absent = _absent_cells(sweep)
     if absent:
         say(f"{experiment}: cells without a run in {store}: {absent:,}; nothing is judged before all have one")
@@ -129,9 +129,9 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
 
 def _absent_cells(sweep: "Sweep") -> int:
     """How many of the cells that the spec names have no run that came to an end; a search names none."""
-    from sweeps.plan import Ended
-    from sweeps.space import Space
-    from tasks.registry import find_task
+    from mislabel.sweeps.plan import Ended
+    from mislabel.sweeps.space import Space
+    from mislabel.tasks.registry import find_task
 
     if sweep.spec.method.learns:
         return 0
@@ -172,7 +172,7 @@ def _table(findings: "list[Finding]") -> str:
 
 
 def _list(findings: "dict[str, list[Finding]]") -> str:
-    from sweeps.commands.screen import columns
+    from mislabel.sweeps.commands.screen import columns
 
     verdicts = ("confirmed", "not confirmed", "undecided", "not run")
     rows = []

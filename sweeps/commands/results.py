@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweeps.commands import options
+from mislabel.sweeps.commands import options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,15 +55,15 @@ def command(
 
 def table_of_cells(store: str, name: str, metrics: Sequence[str] = (), by: Sequence[str] = ()) -> "pd.DataFrame":
     """A row per cell, or per value of `by`: counts, then mean, std, low and high of each metric, best first."""
-    import analysis
-    from analysis.ranking import ranked
+    import mislabel
+    from mislabel.analysis.ranking import ranked
 
-    return ranked(analysis.load(store, name), metrics, by)
+    return ranked(mislabel.load(store, name), metrics, by)
 
 
 def print_cells(table: "pd.DataFrame", most: int | None = None) -> None:
     """The table for people: mean ± half the interval."""
-    from sweeps.commands.screen import columns, count
+    from mislabel.sweeps.commands.screen import columns, count
 
     metrics = [column.removesuffix("_low") for column in table.columns if column.endswith("_low")]
     hidden = {f"{metric}{end}" for metric in metrics for end in ("_std", "_low", "_high")} | {"cell_id"}

@@ -2,7 +2,7 @@
 
 import click
 
-from sweeps.commands import options
+from mislabel.sweeps.commands import options
 
 
 @click.command()
@@ -17,10 +17,10 @@ def command(name: str, retry_failed: bool, wait: bool, cluster: str | None, toke
     With --failed, runs that failed are tried again too. Runs that were lost with their machine are missing, and
     always run again.
     """
-    from cluster.jobs import Jobs
-    from cluster.remote import job_of
-    from cluster.request import SweepRequest, request_from_metadata
-    from sweeps.commands.submit import send
+    from mislabel.cluster.jobs import Jobs
+    from mislabel.cluster.remote import job_of
+    from mislabel.cluster.request import SweepRequest, request_from_metadata
+    from mislabel.sweeps.commands.submit import send
 
     jobs = Jobs.reached(cluster, token_file)
     last = request_from_metadata(job_of(jobs, name).metadata)

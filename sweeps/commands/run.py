@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweeps.commands import options
-from sweeps.commands.options import say
+from mislabel.sweeps.commands import options
+from mislabel.sweeps.commands.options import say
 
 if TYPE_CHECKING:
-    from sweeps.feed import Feed
-    from sweeps.launch import Launch, Machine
-    from sweeps.spec import Resources, Spec
-    from sweeps.store import Store
+    from mislabel.sweeps.feed import Feed
+    from mislabel.sweeps.launch import Launch, Machine
+    from mislabel.sweeps.spec import Resources, Spec
+    from mislabel.sweeps.store import Store
 
 
 @click.command()
@@ -50,8 +50,8 @@ def command(
       mislabel run noise.yaml --set seeds=20        # more seeds for every cell
       mislabel run noise.yaml --inline --set seeds=1 --set parameters.steps=10
     """
-    from sweeps.check import read_spec
-    from sweeps.store import Store
+    from mislabel.sweeps.check import read_spec
+    from mislabel.sweeps.store import Store
 
     read, task = read_spec(spec, overrides, quick)
     venue = Venue(inline, address, workers)
@@ -76,7 +76,7 @@ class Venue:
     def check(self) -> None:
         """MislabelError where a cluster is named and nothing answers there."""
         if self.address is not None and not self.inline:
-            from cluster.address import refuse_where_no_ray_answers
+            from mislabel.cluster.address import refuse_where_no_ray_answers
 
             refuse_where_no_ray_answers(self.address)
 
@@ -86,7 +86,7 @@ class Venue:
             import torch
 
             return torch.cuda.is_available()
-        from cluster.capacity import gpus
+        from mislabel.cluster.capacity import gpus
 
         return gpus() > 0
 
@@ -99,7 +99,7 @@ class Venue:
         say("starting Ray on this machine …" if self.address is None else f"joining Ray at {self.address} …")
         if self.address is not None:
             _belong_to_the_cluster_here(self.address)
-        from cluster.tune_runner import connected
+        from mislabel.cluster.tune_runner import connected
 
         with connected(self.address):
             yield
@@ -109,7 +109,7 @@ def _belong_to_the_cluster_here(address: str) -> None:
     """Take on what a driver of the cluster that runs on this machine needs, before Ray is loaded."""
     import os
 
-    from cluster.state import Folder, read_state
+    from mislabel.cluster.state import Folder, read_state
 
     folder = Folder.here()
     state = read_state(folder)
@@ -126,9 +126,9 @@ def run_sweep(
     spec: "Spec", task: Any, store: "Store", venue: Venue, tracking_uri: str | None, retry_failed: bool = False
 ) -> int:
     """Run what is missing of the sweep and say how it went; returns the exit code."""
-    from cluster.mlflow_view import following
-    from sweeps.heartbeat import ASKED
-    from sweeps.launch import prepare
+    from mislabel.cluster.mlflow_view import following
+    from mislabel.sweeps.heartbeat import ASKED
+    from mislabel.sweeps.launch import prepare
 
     launch = prepare(spec, task, store, say, retry_failed)
     view = following(launch.files, tracking_uri, say)
@@ -157,11 +157,11 @@ def _machine(venue: Venue, resources: "Resources") -> Iterator[tuple["Machine", 
     """What to run on, and how: this process, or Ray."""
     import torch
 
-    from sweeps.launch import Machine
+    from mislabel.sweeps.launch import Machine
 
     if venue.inline:
-        from sweeps.inline import run_inline
-        from tasks.footprint import memory_of
+        from mislabel.sweeps.inline import run_inline
+        from mislabel.tasks.footprint import memory_of
 
         device = torch.device("cuda" if resources.gpu and torch.cuda.is_available() else "cpu")
         if resources.gpu and device.type == "cpu":
@@ -172,14 +172,14 @@ def _machine(venue: Venue, resources: "Resources") -> Iterator[tuple["Machine", 
         return
     # Ray prints what its nodes complain of to stdout, which is for data.
     with venue.kept(), redirect_stdout(sys.stderr):
-        from cluster.machine import machine_on_ray
+        from mislabel.cluster.machine import machine_on_ray
 
         with machine_on_ray(resources, venue.workers, say) as machine_and_runner:
             yield machine_and_runner
 
 
 def _train(launch: "Launch", store: "Store", runner: Runner) -> None:
-    from sweeps.commands.screen import ProgressLine
+    from mislabel.sweeps.commands.screen import ProgressLine
 
     line = ProgressLine(launch.feed, launch.spec)
 
@@ -211,7 +211,7 @@ def _interruptible(launch: "Launch", tell: Callable[[str], None], show: Callable
 
 
 def _counted(launch: "Launch") -> str:
-    from sweeps.commands.screen import count
+    from mislabel.sweeps.commands.screen import count
 
     plan = launch.plan
     has = plan.runs - plan.missing
@@ -221,7 +221,7 @@ def _counted(launch: "Launch") -> str:
 
 
 def _say_plan(launch: "Launch") -> None:
-    from sweeps.commands.screen import count, duration
+    from mislabel.sweeps.commands.screen import count, duration
 
     plan = launch.plan
     resumed = f", {len(plan.resumed)} of them from a checkpoint" if plan.resumed else ""
@@ -230,7 +230,7 @@ def _say_plan(launch: "Launch") -> None:
 
 
 def tracking_uri_of(store: "Store", given: str | None) -> str | None:
-    from cluster.mlflow_view import default_uri
+    from mislabel.cluster.mlflow_view import default_uri
 
     uri = given or default_uri(store)
     if uri is None:
@@ -239,7 +239,7 @@ def tracking_uri_of(store: "Store", given: str | None) -> str | None:
 
 
 def _exit_code(failed: int) -> int:
-    from sweeps.commands.screen import count
+    from mislabel.sweeps.commands.screen import count
 
     if failed:
         again = "--retry-failed runs them again, up to budget.failures times"
@@ -249,8 +249,8 @@ def _exit_code(failed: int) -> int:
 
 def _print_cells(address: str, name: str, as_json: bool) -> None:
     """The table of cells, where there are any."""
-    from sweeps.commands.results import print_cells, table_of_cells
-    from sweeps.store import Store
+    from mislabel.sweeps.commands.results import print_cells, table_of_cells
+    from mislabel.sweeps.store import Store
 
     if Store(address).sweep(name).parts("curves"):
         table = table_of_cells(address, name)
@@ -261,7 +261,7 @@ def _print_cells(address: str, name: str, as_json: bool) -> None:
 
 
 def _say_end(launch: "Launch") -> None:
-    from sweeps.commands.screen import count, duration
+    from mislabel.sweeps.commands.screen import count, duration
 
     feed = launch.feed
     for run, error in list(feed.errors.items())[:5]:
@@ -277,10 +277,10 @@ def _say_end(launch: "Launch") -> None:
 
 def _say_where(address: str, name: str) -> None:
     at = "" if address == "results" else f" --store {address}"
-    from sweeps.filesystem import within
+    from mislabel.sweeps.filesystem import within
 
     say(f"tables:  {within(address, name)}: runs and curves (Parquet), `mislabel results {name}{at}`")
-    say(f"pandas:  import analysis; sweep = analysis.load({address!r}, {name!r}); sweep.runs")
+    say(f"pandas:  import mislabel; sweep = mislabel.load({address!r}, {name!r}); sweep.runs")
     say(f"browser: mislabel ui{at}")
 
 

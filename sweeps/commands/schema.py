@@ -2,7 +2,7 @@
 
 import click
 
-from sweeps.commands import options
+from mislabel.sweeps.commands import options
 
 
 @click.command()
@@ -15,9 +15,9 @@ def command(name: str | None) -> None:
       # then, as the first line of a spec:
       # yaml-language-server: $schema=xor.schema.json
     """
-    from sweeps.errors import MislabelError, nearest
-    from sweeps.schema import spec_schema
-    from tasks.registry import find_task, task_names
+    from mislabel.sweeps.errors import MislabelError, nearest
+    from mislabel.sweeps.schema import spec_schema
+    from mislabel.tasks.registry import find_task, task_names
 
     if name is not None and name not in task_names():
         raise MislabelError(f"{name!r} is not an installed task{nearest(name, task_names())}")

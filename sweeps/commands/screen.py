@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sweeps.feed import Feed
-    from sweeps.spec import Spec
+    from mislabel.sweeps.feed import Feed
+    from mislabel.sweeps.spec import Spec
 
 _LINE_SECONDS = 10.0
 

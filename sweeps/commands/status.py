@@ -4,7 +4,7 @@ from collections import Counter
 
 import click
 
-from sweeps.commands import options
+from mislabel.sweeps.commands import options
 
 
 @click.command(cls=options.Query)
@@ -13,10 +13,10 @@ from sweeps.commands import options
 @options.as_json
 def command(name: str, store: str, as_json: bool) -> None:
     """Say how far a sweep is: runs by status, what is running, time left, failures with their reason."""
-    from cluster.board import entries_of_store, is_starting
-    from sweeps.commands.list import state_of
-    from sweeps.commands.screen import columns, duration
-    from sweeps.store import Store
+    from mislabel.cluster.board import entries_of_store, is_starting
+    from mislabel.sweeps.commands.list import state_of
+    from mislabel.sweeps.commands.screen import columns, duration
+    from mislabel.sweeps.store import Store
 
     at = Store(store)
     waiting = {entry.ticket.sweep: entry.text for entry in entries_of_store(store) if entry.before is not None}

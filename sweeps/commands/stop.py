@@ -2,8 +2,8 @@
 
 import click
 
-from sweeps.commands import options
-from sweeps.commands.options import say
+from mislabel.sweeps.commands import options
+from mislabel.sweeps.commands.options import say
 
 
 @click.command(cls=options.Query)
@@ -15,12 +15,12 @@ def command(name: str, store: str) -> None:
     Works on a sweep that runs on this machine or on another one with the same store, and with --cluster on a
     cluster's. `run` or `submit` with its spec continues it.
     """
-    from cluster.board import entries_of_store, is_starting
-    from cluster.queue import Queue
-    from cluster.state import Folder
-    from sweeps.errors import MislabelError
-    from sweeps.heartbeat import ask_to_stop
-    from sweeps.store import Store
+    from mislabel.cluster.board import entries_of_store, is_starting
+    from mislabel.cluster.queue import Queue
+    from mislabel.cluster.state import Folder
+    from mislabel.sweeps.errors import MislabelError
+    from mislabel.sweeps.heartbeat import ask_to_stop
+    from mislabel.sweeps.store import Store
 
     for entry in entries_of_store(store):
         if entry.ticket.sweep == name:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweeps.commands import options
-from sweeps.commands.options import say
+from mislabel.sweeps.commands import options
+from mislabel.sweeps.commands.options import say
 
 if TYPE_CHECKING:
-    from cluster.jobs import Jobs
+    from mislabel.cluster.jobs import Jobs
 
 
 @click.command()
@@ -39,7 +39,7 @@ def command(
       mislabel submit noise.yaml --set seeds=20 --priority 10 --wait
       mislabel submit noise.yaml --cluster http://10.0.0.1:8265 --token-file ~/token
     """
-    from cluster.jobs import Jobs
+    from mislabel.cluster.jobs import Jobs
 
     name, text = _read(spec, overrides, quick)
     return send(Jobs.reached(cluster, token_file), name, text, owner, priority, retry_failed, wait)
@@ -47,10 +47,10 @@ def command(
 
 def _read(path: str, overrides: tuple[str, ...], quick: bool) -> tuple[str, str]:
     """The sweep's name, and its spec: complete with defaults, unless its task is not installed on this machine."""
-    from sweeps.check import checked_spec, opened_spec
-    from sweeps.document import text_from_value
-    from sweeps.errors import nearest
-    from tasks.registry import task_names
+    from mislabel.sweeps.check import checked_spec, opened_spec
+    from mislabel.sweeps.document import text_from_value
+    from mislabel.sweeps.errors import nearest
+    from mislabel.tasks.registry import task_names
 
     document = opened_spec(path, overrides, quick)
     task, name = document.values.get("task"), document.values.get("name")
@@ -65,9 +65,9 @@ def send(
     jobs: "Jobs", name: str, spec: str, owner: str | None, priority: int, retry_failed: bool, wait: bool
 ) -> int:  # fmt: skip
     """Send a checked spec; print the id of its job."""
-    from cluster.request import SweepRequest, new_id
-    from sweeps.commands.logs import follow
-    from sweeps.errors import SweepBusyError
+    from mislabel.cluster.request import SweepRequest, new_id
+    from mislabel.sweeps.commands.logs import follow
+    from mislabel.sweeps.errors import SweepBusyError
 
     for job in jobs.list():
         if job.metadata.get("sweep") == name and not job.ended:

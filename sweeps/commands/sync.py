@@ -2,8 +2,8 @@
 
 import click
 
-from sweeps.commands import options
-from sweeps.commands.options import say
+from mislabel.sweeps.commands import options
+from mislabel.sweeps.commands.options import say
 
 
 @click.command()
@@ -15,10 +15,10 @@ def command(names: tuple[str, ...], store: str, tracking_uri: str | None) -> Non
 
     Without NAMES, all sweeps of the store. Syncing twice changes nothing.
     """
-    from cluster.mlflow_view import default_uri, sync
-    from sweeps.commands.screen import count, counting
-    from sweeps.errors import MislabelError
-    from sweeps.store import Store
+    from mislabel.cluster.mlflow_view import default_uri, sync
+    from mislabel.sweeps.commands.screen import count, counting
+    from mislabel.sweeps.errors import MislabelError
+    from mislabel.sweeps.store import Store
 
     at = Store(store)
     uri = tracking_uri or default_uri(at)

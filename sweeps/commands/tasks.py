@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from sweeps.commands import options
+from mislabel.sweeps.commands import options
 
 
 @click.command()
@@ -15,8 +15,8 @@ def command(name: str | None, as_json: bool) -> None:
 
     Packages add tasks through the entry point group `mislabel.tasks`.
     """
-    from sweeps.errors import MislabelError, nearest
-    from tasks.registry import find_task, task_names
+    from mislabel.sweeps.errors import MislabelError, nearest
+    from mislabel.tasks.registry import find_task, task_names
 
     names = task_names()
     if name is not None and name not in names:
@@ -29,7 +29,7 @@ def command(name: str | None, as_json: bool) -> None:
     elif name:
         click.echo(_page(tasks[0]))
     else:
-        from sweeps.commands.screen import columns
+        from mislabel.sweeps.commands.screen import columns
 
         click.echo(columns([(task.name, task.summary) for task in tasks], ("task", "what it shows")))
 
@@ -50,7 +50,7 @@ def _described(task: Any) -> dict[str, Any]:
 
 
 def _page(task: Any) -> str:
-    from sweeps.commands.screen import columns
+    from mislabel.sweeps.commands.screen import columns
 
     parameters = [(p.name, p.kind, str(p.default), p.rule, p.help) for p in task.parameters.values()]
     metrics = [(name, f"per {metric.per}" if metric.per else "", metric.help) for name, metric in task.metrics.items()]

@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from sweeps.commands import options
-from sweeps.commands.options import say
+from mislabel.sweeps.commands import options
+from mislabel.sweeps.commands.options import say
 
 
 @click.command()
@@ -18,9 +18,9 @@ from sweeps.commands.options import say
 )
 def command(store: str, tracking_uri: str | None, port: int) -> None:
     """Serve the MLflow UI of a store on this machine (127.0.0.1) until Ctrl-C, and say where each sweep is in it."""
-    from cluster.mlflow_view import default_uri, page_of
-    from sweeps.errors import MislabelError
-    from sweeps.store import Store
+    from mislabel.cluster.mlflow_view import default_uri, page_of
+    from mislabel.sweeps.errors import MislabelError
+    from mislabel.sweeps.store import Store
 
     at = Store(store)
     uri = tracking_uri or default_uri(at)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from sweeps.commands import options
-from sweeps.commands.options import say
+from mislabel.sweeps.commands import options
+from mislabel.sweeps.commands.options import say
 
 
 @click.command()
@@ -23,8 +23,8 @@ def command(name: str, run: str | None, store: str, out: str | None) -> None:
       mislabel weights table1
       mislabel weights table1 3f2a91c04d5e-0 -o encoder.pt
     """
-    from sweeps.errors import MislabelError, nearest
-    from sweeps.store import Store
+    from mislabel.sweeps.errors import MislabelError, nearest
+    from mislabel.sweeps.store import Store
 
     files = Store(store).existing(name)
     kept = files.runs_with_weights()
@@ -46,13 +46,13 @@ def command(name: str, run: str | None, store: str, out: str | None) -> None:
 
 def _listed(store: str, name: str, kept: list[str]) -> str:
     """The runs with weights: id, seed, what the sweep varies, and its objectives; the best first."""
-    import analysis
-    from sweeps.commands.screen import columns
+    import mislabel
+    from mislabel.sweeps.commands.screen import columns
 
     if not kept:
         say("no weights are kept; write keep: weights into the spec before its runs are trained")
         return ""
-    sweep = analysis.load(store, name)
+    sweep = mislabel.load(store, name)
     objectives = [objective.name for objective in sweep.spec.metric]
     shown = ["run_id", "seed", *sweep.varying, *objectives]
     table = sweep.read("runs", shown, {"run_id": kept})

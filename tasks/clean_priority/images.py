@@ -21,19 +21,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks import corruption
-from tasks.clean_priority import readout, segments
-from tasks.clean_priority.sample_angles import class_angles
-from tasks.clean_priority.segments import CLEAN, NOISY, SUMMED, Segments
-from tasks.corruption import LabelNoise
-from tasks.images import pictures
-from tasks.images.network import Network
-from tasks.images.networks import Architecture, architecture_conflicts, build
-from tasks.images.pictures import Pictures
-from tasks.lanes import Lanes
-from tasks.parameters import shape
-from tasks.task import Metric, State, Task
-from tasks.training import snapshot_steps
+from mislabel.tasks import corruption
+from mislabel.tasks.clean_priority import readout, segments
+from mislabel.tasks.clean_priority.sample_angles import class_angles
+from mislabel.tasks.clean_priority.segments import CLEAN, NOISY, SUMMED, Segments
+from mislabel.tasks.corruption import LabelNoise
+from mislabel.tasks.images import pictures
+from mislabel.tasks.images.network import Network
+from mislabel.tasks.images.networks import Architecture, architecture_conflicts, build
+from mislabel.tasks.images.pictures import Pictures
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.parameters import shape
+from mislabel.tasks.task import Metric, State, Task
+from mislabel.tasks.training import snapshot_steps
 
 # Test images that go through the networks at once.
 _PART = 1024

@@ -1,7 +1,7 @@
 """What a network's outputs say of labels: by one logit for two classes, by a softmax over all logits for more.
 
 Outputs are (l b 1) or (l b k), labels are distributions over classes (l b k), as those of
-`tasks.corruption.smoothed`.
+`mislabel.tasks.corruption.smoothed`.
 """
 
 import torch

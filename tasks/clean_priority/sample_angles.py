@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.clean_priority import readout
-from tasks.clean_priority.segments import (
+from mislabel.tasks.clean_priority import readout
+from mislabel.tasks.clean_priority.segments import (
     CLEAN,
     NOISY,
     Segments,
@@ -23,10 +23,10 @@ from tasks.clean_priority.segments import (
     samples,
     sum_of,
 )
-from tasks.images import pictures
-from tasks.images.derivatives import sample_gradients
-from tasks.images.network import Network
-from tasks.lanes import Lanes
+from mislabel.tasks.images import pictures
+from mislabel.tasks.images.derivatives import sample_gradients
+from mislabel.tasks.images.network import Network
+from mislabel.tasks.lanes import Lanes
 
 # Numbers that the gradients of the samples that are looked at together may have.
 _NUMBERS = 1 << 25

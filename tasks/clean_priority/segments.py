@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.clean_priority import readout
-from tasks.images import pictures
-from tasks.images.network import Network
-from tasks.lanes import Lanes
+from mislabel.tasks.clean_priority import readout
+from mislabel.tasks.images import pictures
+from mislabel.tasks.images.network import Network
+from mislabel.tasks.lanes import Lanes
 
 CLEAN, NOISY = 0, 1
 SUMMED = ("error", "loss", "residual")

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.data import packages
-from tasks.data.download import FetchError, Show, download
-from tasks.data.folder import alone, md5_of
-from tasks.vision import vision
+from mislabel.tasks.data import packages
+from mislabel.tasks.data.download import FetchError, Show, download
+from mislabel.tasks.data.folder import alone, md5_of
+from mislabel.tasks.vision import vision
 
 Tensors = tuple[Tensor, Tensor]
 """Pixels (n c h w, uint8) and labels (n)."""

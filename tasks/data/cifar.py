@@ -18,7 +18,7 @@ _MOST_AT_ONCE = 1000
 
 def filenames() -> list[bytes]:
     """Names of the 60,000 images, training batches first."""
-    packed = (files("tasks.data") / "cifar10_filenames.txt.xz").read_bytes()
+    packed = (files("mislabel.tasks.data") / "cifar10_filenames.txt.xz").read_bytes()
     return lzma.decompress(packed).split()
 
 

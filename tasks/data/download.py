@@ -7,7 +7,7 @@ from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 
-from tasks.data.folder import md5_of
+from mislabel.tasks.data.folder import md5_of
 
 Show = Callable[[str, int, int], None]
 """Told what is being fetched, how many bytes there are, and of how many (0 where it is not known)."""

@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tasks.data.catalogue import SOURCES, Source
-from tasks.data.folder import alone, data_folder, folder_option, shown, written_whole
+from mislabel.tasks.data.catalogue import SOURCES, Source
+from mislabel.tasks.data.folder import alone, data_folder, folder_option, shown, written_whole
 
 EMBEDDED = "digits"
 OWN = "images"
@@ -314,7 +314,7 @@ def _chosen(whole: Images, y: Tensor, classes: list[int], count: int, seed: int,
 
 
 def _order(seed: int, name: str, count: int) -> Tensor:
-    from tasks import draws
+    from mislabel.tasks import draws
 
     key = draws.keys([seed], f"subset/{name}", torch.device("cpu"))
     return draws.filled(key, 0, count, torch.float64, "uniform")[0].argsort(stable=True)

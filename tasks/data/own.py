@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from tasks.data.download import Show
-from tasks.data.folder import alone
-from tasks.data.images import DataError, Images, held_out, images, is_own, keep
-from tasks.data.pixels import pixels_of
-from tasks.vision import vision
+from mislabel.tasks.data.download import Show
+from mislabel.tasks.data.folder import alone
+from mislabel.tasks.data.images import DataError, Images, held_out, images, is_own, keep
+from mislabel.tasks.data.pixels import pixels_of
+from mislabel.tasks.vision import vision
 
 _TEST_FOLDERS = ("test", "val", "valid", "validation")
 Samples = list[tuple[str, int]]

@@ -13,9 +13,9 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tasks.data import cifar
-from tasks.data.download import FetchError, Show
-from tasks.data.folder import written_whole
+from mislabel.tasks.data import cifar
+from mislabel.tasks.data.download import FetchError, Show
+from mislabel.tasks.data.folder import written_whole
 
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _SECONDS = 1800.0

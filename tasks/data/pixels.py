@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tasks.data.download import Show
-from tasks.data.folder import written_whole
-from tasks.data.images import DataError
+from mislabel.tasks.data.download import Show
+from mislabel.tasks.data.folder import written_whole
+from mislabel.tasks.data.images import DataError
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 import torch
 from torch import Tensor
 
-from tasks.images.network import Network, Seen
+from mislabel.tasks.images.network import Network, Seen
 
 AUTOCASTS = ("none", "bfloat16")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.images.layers import Layers
+from mislabel.tasks.images.layers import Layers
 
 Architecture = Callable[[Layers, Tensor, int, int, int], Tensor]
 """From layers, images, depth, width and number of outputs to the outputs."""

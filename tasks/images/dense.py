@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from tasks.images.layered import LayeredNetwork
+from mislabel.tasks.images.layered import LayeredNetwork
 
 
 class DenseNetwork(LayeredNetwork):

@@ -8,8 +8,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from tasks.images.dense import DenseNetwork
-from tasks.images.network import Network, Seen
+from mislabel.tasks.images.dense import DenseNetwork
+from mislabel.tasks.images.network import Network, Seen
 
 Loss = Callable[[Tensor], Tensor]
 """From outputs (l b k) to a loss per lane (l)."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from tasks.images.architectures import KINDS, Kind
-from tasks.images.layers import Declaration, Layers
-from tasks.images.network import Network, Seen
+from mislabel.tasks.images.architectures import KINDS, Kind
+from mislabel.tasks.images.layers import Declaration, Layers
+from mislabel.tasks.images.network import Network, Seen
 
 # On a CPU, lanes share an operation while their images are at most this many numbers, and a lane's batch goes through
 # the layers in parts of at most so many: they should fit into a cache.

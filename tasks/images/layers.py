@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.images.network import Weight
+from mislabel.tasks.images.network import Weight
 
 STARTS = ("he", "lecun", "torch")
 

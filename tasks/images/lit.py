@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from tasks.images.derivatives import descend
+from mislabel.tasks.images.derivatives import descend
 
 _FIRST = "layer1.weight"
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from tasks.images.architectures import KINDS
-from tasks.images.dense import DenseNetwork
-from tasks.images.layered import LayeredNetwork
-from tasks.images.layers import STARTS
-from tasks.images.modular import RESNETS, ModularNetwork
-from tasks.images.network import Network
-from tasks.parameters import knob, shape
+from mislabel.tasks.images.architectures import KINDS
+from mislabel.tasks.images.dense import DenseNetwork
+from mislabel.tasks.images.layered import LayeredNetwork
+from mislabel.tasks.images.layers import STARTS
+from mislabel.tasks.images.modular import RESNETS, ModularNetwork
+from mislabel.tasks.images.network import Network
+from mislabel.tasks.parameters import knob, shape
 
 _HELP = "; ".join(f"{name}: {kind.help}" for name, kind in KINDS.items())
 

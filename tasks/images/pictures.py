@@ -20,17 +20,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.data.images import DataError, Images, class_words, images, part, subset
-from tasks.images.accelerated import AUTOCASTS, accelerated
-from tasks.images.augmentation.views import statistics
-from tasks.images.dense import DenseNetwork
-from tasks.images.derivatives import step
-from tasks.images.lit import LitPixels, LitTraining
-from tasks.images.network import Network
-from tasks.images.networks import Architecture, build
-from tasks.lanes import Lanes
-from tasks.parameters import knob, shape
-from tasks.training import Training
+from mislabel.tasks.data.images import DataError, Images, class_words, images, part, subset
+from mislabel.tasks.images.accelerated import AUTOCASTS, accelerated
+from mislabel.tasks.images.augmentation.views import statistics
+from mislabel.tasks.images.dense import DenseNetwork
+from mislabel.tasks.images.derivatives import step
+from mislabel.tasks.images.lit import LitPixels, LitTraining
+from mislabel.tasks.images.network import Network
+from mislabel.tasks.images.networks import Architecture, build
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.training import Training
 
 _EVERY = "every "
 

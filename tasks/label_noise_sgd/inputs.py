@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.lanes import Lanes
+from mislabel.tasks.lanes import Lanes
 
 # Inputs are drawn in parts: only the sum of their products is kept.
 _PART = 1000

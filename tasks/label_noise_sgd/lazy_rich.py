@@ -28,17 +28,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.corruption import signed
-from tasks.images import pictures
-from tasks.images.architectures import KINDS
-from tasks.images.derivatives import descend, gradients, linearized, sample_gradients
-from tasks.images.modular import RESNETS
-from tasks.images.network import Network
-from tasks.images.networks import Architecture, architecture_conflicts, build, has_batch_norm
-from tasks.images.pictures import Pictures
-from tasks.lanes import Lanes
-from tasks.parameters import knob, shape
-from tasks.task import Metric, State, Task
+from mislabel.tasks.corruption import signed
+from mislabel.tasks.images import pictures
+from mislabel.tasks.images.architectures import KINDS
+from mislabel.tasks.images.derivatives import descend, gradients, linearized, sample_gradients
+from mislabel.tasks.images.modular import RESNETS
+from mislabel.tasks.images.network import Network
+from mislabel.tasks.images.networks import Architecture, architecture_conflicts, build, has_batch_norm
+from mislabel.tasks.images.pictures import Pictures
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.task import Metric, State, Task
 
 TRAJECTORIES = {
     "plain": "the network, trained without label noise",

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.corruption import signed
-from tasks.lanes import Lanes
-from tasks.parameters import knob, shape
-from tasks.task import Metric, State, Task
-from tasks.training import Training
+from mislabel.tasks.corruption import signed
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.task import Metric, State, Task
+from mislabel.tasks.training import Training
 
 BLOCK = 16
 # Drawing has a fixed cost per call: it is done for this many steps at once.

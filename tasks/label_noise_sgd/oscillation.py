@@ -20,11 +20,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from tasks.label_noise_sgd.inputs import Inputs, drawn_inputs
-from tasks.lanes import Lanes
-from tasks.parameters import knob, shape
-from tasks.task import Metric, State, Task
-from tasks.training import Training
+from mislabel.tasks.label_noise_sgd.inputs import Inputs, drawn_inputs
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.task import Metric, State, Task
+from mislabel.tasks.training import Training
 
 BLOCK = 64
 # A random number has 52 bits: this many of them are signs.

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.lanes import Lanes
-from tasks.misclassification.blocks import stretches
-from tasks.misclassification.noisy_loss import LOSSES, label_chances, loss_of, mean_chances, pull_of, strengths
-from tasks.parameters import knob, shape
-from tasks.task import Metric, State, Task
-from tasks.training import Training
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.misclassification.blocks import stretches
+from mislabel.tasks.misclassification.noisy_loss import LOSSES, label_chances, loss_of, mean_chances, pull_of, strengths
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.task import Metric, State, Task
+from mislabel.tasks.training import Training
 
 _gated = torch.ops.aten.threshold_backward
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.images import pictures
-from tasks.images.network import Network
-from tasks.lanes import Lanes
-from tasks.task import State
+from mislabel.tasks.images import pictures
+from mislabel.tasks.images.network import Network
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.task import State
 
 # Images are looked at in parts: what hidden layers say is by far larger than weights.
 _PART = 250

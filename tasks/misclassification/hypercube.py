@@ -19,13 +19,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.lanes import Lanes
-from tasks.misclassification import two_layers
-from tasks.misclassification.blocks import BLOCK, blocks, stretches
-from tasks.misclassification.noisy_loss import label_chances, loss_of, mean_chances, strengths
-from tasks.misclassification.two_layers import Sgd, Sight, TwoLayers, all_right, initial_layers, look, sizes
-from tasks.parameters import knob, shape
-from tasks.task import Metric, State, Task
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.misclassification import two_layers
+from mislabel.tasks.misclassification.blocks import BLOCK, blocks, stretches
+from mislabel.tasks.misclassification.noisy_loss import label_chances, loss_of, mean_chances, strengths
+from mislabel.tasks.misclassification.two_layers import Sgd, Sight, TwoLayers, all_right, initial_layers, look, sizes
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.task import Metric, State, Task
 
 # That a run does not interpolate is mostly seen on the first few training points.
 _FEW = 32

@@ -26,18 +26,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.corruption import relabelled, smoothed
-from tasks.images import pictures
-from tasks.images.augmentation.shifts import padded_crop_and_flip
-from tasks.images.network import Network
-from tasks.images.networks import Architecture, architecture_conflicts, build
-from tasks.images.pictures import Pictures
-from tasks.lanes import Lanes
-from tasks.misclassification.blocks import blocks, cut, stretches
-from tasks.misclassification.firing import balanced, look
-from tasks.misclassification.many_outputs import BLOCK, LOSSES, Sgd
-from tasks.parameters import knob, shape
-from tasks.task import Metric, State, Task
+from mislabel.tasks.corruption import relabelled, smoothed
+from mislabel.tasks.images import pictures
+from mislabel.tasks.images.augmentation.shifts import padded_crop_and_flip
+from mislabel.tasks.images.network import Network
+from mislabel.tasks.images.networks import Architecture, architecture_conflicts, build
+from mislabel.tasks.images.pictures import Pictures
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.misclassification.blocks import blocks, cut, stretches
+from mislabel.tasks.misclassification.firing import balanced, look
+from mislabel.tasks.misclassification.many_outputs import BLOCK, LOSSES, Sgd
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.task import Metric, State, Task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.lanes import Lanes
-from tasks.misclassification import two_layers
-from tasks.misclassification.blocks import BLOCK, blocks, stretches
-from tasks.misclassification.gaussian import gaussian_inputs
-from tasks.misclassification.noisy_loss import label_chances, loss_of, mean_chances, strengths
-from tasks.misclassification.two_layers import Sgd, TwoLayers, initial_layers, look, sizes
-from tasks.parameters import knob, shape
-from tasks.task import Metric, State, Task
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.misclassification import two_layers
+from mislabel.tasks.misclassification.blocks import BLOCK, blocks, stretches
+from mislabel.tasks.misclassification.gaussian import gaussian_inputs
+from mislabel.tasks.misclassification.noisy_loss import label_chances, loss_of, mean_chances, strengths
+from mislabel.tasks.misclassification.two_layers import Sgd, TwoLayers, initial_layers, look, sizes
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.task import Metric, State, Task
 
 
 @dataclass(frozen=True, kw_only=True)

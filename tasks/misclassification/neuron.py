@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.lanes import Lanes
-from tasks.misclassification.blocks import BLOCK, blocks, stretches
-from tasks.misclassification.gaussian import gaussian_inputs
-from tasks.misclassification.noisy_loss import (
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.misclassification.blocks import BLOCK, blocks, stretches
+from mislabel.tasks.misclassification.gaussian import gaussian_inputs
+from mislabel.tasks.misclassification.noisy_loss import (
     LOSSES,
     Pull,
     label_chances,
@@ -27,9 +27,9 @@ from tasks.misclassification.noisy_loss import (
     pull_of,
     strengths,
 )
-from tasks.parameters import knob, shape
-from tasks.task import Metric, State, Task
-from tasks.training import Training
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.task import Metric, State, Task
+from mislabel.tasks.training import Training
 
 
 @dataclass(frozen=True, kw_only=True)

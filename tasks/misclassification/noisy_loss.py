@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.corruption import happens
-from tasks.lanes import Lanes
+from mislabel.tasks.corruption import happens
+from mislabel.tasks.lanes import Lanes
 
 LOSSES = ("hinge", "logistic")
 

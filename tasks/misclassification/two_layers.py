@@ -12,11 +12,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from tasks.lanes import Lanes
-from tasks.misclassification.noisy_loss import LOSSES, pull_of
-from tasks.parameters import knob, shape
-from tasks.task import Metric, State
-from tasks.training import Training
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.misclassification.noisy_loss import LOSSES, pull_of
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.task import Metric, State
+from mislabel.tasks.training import Training
 
 # Inputs are looked at in parts: their preactivations are by far the largest tensors.
 _PART = 128

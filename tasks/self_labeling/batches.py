@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.data.images import Images, part
-from tasks.images import pictures
-from tasks.images.augmentation import views
-from tasks.images.augmentation.views import Views
-from tasks.lanes import Lanes
+from mislabel.tasks.data.images import Images, part
+from mislabel.tasks.images import pictures
+from mislabel.tasks.images.augmentation import views
+from mislabel.tasks.images.augmentation.views import Views
+from mislabel.tasks.lanes import Lanes
 
 # Data sets of up to so many bytes are on the device; of larger ones, such as ImageNet, batches are brought there.
 _ON_DEVICE = 1 << 33

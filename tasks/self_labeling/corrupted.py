@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.lanes import Lanes
-from tasks.parameters import knob, shape
-from tasks.task import Metric, State, Task
-from tasks.training import Training
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.task import Metric, State, Task
+from mislabel.tasks.training import Training
 
 # Drawing has a fixed cost per call: which crop is whose positive is drawn for this many steps at once.
 _DRAWN = 16

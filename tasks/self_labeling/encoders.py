@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.images.accelerated import accelerated
-from tasks.images.architectures import KINDS, Kind
-from tasks.images.layered import LayeredNetwork
-from tasks.images.layers import Declaration, Layers
-from tasks.images.modular import RESNETS, ModularNetwork
-from tasks.images.network import Network, Seen
+from mislabel.tasks.images.accelerated import accelerated
+from mislabel.tasks.images.architectures import KINDS, Kind
+from mislabel.tasks.images.layered import LayeredNetwork
+from mislabel.tasks.images.layers import Declaration, Layers
+from mislabel.tasks.images.modular import RESNETS, ModularNetwork
+from mislabel.tasks.images.network import Network, Seen
 
 FEATURES = "features"
 """Where a pass keeps the features, among what it saw of hidden layers."""

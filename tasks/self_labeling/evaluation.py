@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks import corruption
-from tasks.data.images import Images
-from tasks.images.augmentation.views import Views
-from tasks.lanes import Lanes
-from tasks.parameters import knob, shape
-from tasks.self_labeling import probe
-from tasks.self_labeling.batches import loaded
-from tasks.self_labeling.encoders import Encoder
-from tasks.self_labeling.neighbours import neighbour_accuracy
-from tasks.task import Metric, State
+from mislabel.tasks import corruption
+from mislabel.tasks.data.images import Images
+from mislabel.tasks.images.augmentation.views import Views
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.self_labeling import probe
+from mislabel.tasks.self_labeling.batches import loaded
+from mislabel.tasks.self_labeling.encoders import Encoder
+from mislabel.tasks.self_labeling.neighbours import neighbour_accuracy
+from mislabel.tasks.task import Metric, State
 
 _TOGETHER = 512
 

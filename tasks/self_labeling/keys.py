@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.lanes import Lanes
-from tasks.self_labeling.contrast import unit
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.self_labeling.contrast import unit
 
 NOBODY = -1
 """Instead of a sample's number, for keys from before the first step."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.lanes import Lanes
+from mislabel.tasks.lanes import Lanes
 
 _MEAN_DECAY, _SQUARE_DECAY, _SMALL = 0.9, 0.999, 1e-8  # Adam's usual numbers
 _START = 0.01

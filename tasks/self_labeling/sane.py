@@ -28,23 +28,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.data.images import Images
-from tasks.images import pictures
-from tasks.images.derivatives import descend
-from tasks.images.pictures import Pictures
-from tasks.lanes import Lanes
-from tasks.parameters import knob, shape
-from tasks.self_labeling.batches import AUGMENTATIONS, Batches, crop_sizes, loaded, scaled
-from tasks.self_labeling.contrast import contrast, key_set, log_similarity, one_hot, one_hot_contrast, unit
-from tasks.self_labeling.encoders import ENCODERS, LAYERED, Encoder, encoder, loadable
-from tasks.self_labeling.evaluation import METRICS as OF_FEATURES
-from tasks.self_labeling.evaluation import Evaluation, evaluated, labels_given
-from tasks.self_labeling.keys import NOBODY, Dictionary, enqueued, random_dictionary
-from tasks.self_labeling.mixup import MIXUPS, beta, mixed, partners
-from tasks.self_labeling.quality import quality
-from tasks.self_labeling.refinery import REFINERIES, Refined, refined
-from tasks.self_labeling.schedule import annealed, confidence
-from tasks.task import Metric, State, Task
+from mislabel.tasks.data.images import Images
+from mislabel.tasks.images import pictures
+from mislabel.tasks.images.derivatives import descend
+from mislabel.tasks.images.pictures import Pictures
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.self_labeling.batches import AUGMENTATIONS, Batches, crop_sizes, loaded, scaled
+from mislabel.tasks.self_labeling.contrast import contrast, key_set, log_similarity, one_hot, one_hot_contrast, unit
+from mislabel.tasks.self_labeling.encoders import ENCODERS, LAYERED, Encoder, encoder, loadable
+from mislabel.tasks.self_labeling.evaluation import METRICS as OF_FEATURES
+from mislabel.tasks.self_labeling.evaluation import Evaluation, evaluated, labels_given
+from mislabel.tasks.self_labeling.keys import NOBODY, Dictionary, enqueued, random_dictionary
+from mislabel.tasks.self_labeling.mixup import MIXUPS, beta, mixed, partners
+from mislabel.tasks.self_labeling.quality import quality
+from mislabel.tasks.self_labeling.refinery import REFINERIES, Refined, refined
+from mislabel.tasks.self_labeling.schedule import annealed, confidence
+from mislabel.tasks.task import Metric, State, Task
 
 _TARGET, _VELOCITY = "target.", "velocity."
 

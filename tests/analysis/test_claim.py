@@ -2,10 +2,10 @@
 
 import pytest
 
-from analysis.claim import Claim, Finding, Region, at_least, at_most, judged, near
-from analysis.claims import CLAIMS, claims_of
-from analysis.estimate import Estimate
-from sweeps.bundled import experiments
+from mislabel.analysis.claim import Claim, Finding, Region, at_least, at_most, judged, near
+from mislabel.analysis.claims import CLAIMS, claims_of
+from mislabel.analysis.estimate import Estimate
+from mislabel.sweeps.bundled import experiments
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.claim import Region
-from analysis.claims.clean_priority import _NEEDED, _STORY, _Run, _worst
+from mislabel.analysis.claim import Region
+from mislabel.analysis.claims.clean_priority import _NEEDED, _STORY, _Run, _worst
 
 FRAMES = 31
 

@@ -2,10 +2,10 @@ import math
 
 import pytest
 
-import analysis
-from analysis.comparison import common_step, values_of
-from analysis.sweep import Sweep
-from sweeps.store import Store
+import mislabel
+from mislabel.analysis.comparison import common_step, values_of
+from mislabel.analysis.sweep import Sweep
+from mislabel.sweeps.store import Store
 from tests.bowls import cut_short, run
 
 
@@ -13,12 +13,12 @@ from tests.bowls import cut_short, run
 def sweep(store: Store) -> Sweep:
     parameters = {"x": {"values": [0, 1, 2, 3, 4, 5]}, "trouble": {"values": [0, 2], "when": "x == 5"}}
     run(store, parameters={**parameters, "frames": 9, "spacing": "linear"}, seeds=2, resources={"pack": 20})
-    return analysis.load(store.address, "bowls")
+    return mislabel.load(store.address, "bowls")
 
 
 def cut(sweep: Sweep, x: float, step: int) -> Sweep:
     cut_short(sweep.files, sweep.read("runs", ["run_id"], {"x": x})["run_id"].tolist(), step)
-    return analysis.load(sweep.files.address.removesuffix("/bowls"), "bowls")
+    return mislabel.load(sweep.files.address.removesuffix("/bowls"), "bowls")
 
 
 def test_without_stopping_cells_are_compared_at_their_end(sweep: Sweep) -> None:

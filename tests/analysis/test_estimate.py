@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import analysis
-from analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
-from analysis.sweep import Sweep
-from sweeps.errors import MislabelError
-from sweeps.store import Store
+import mislabel
+from mislabel.analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
+from mislabel.analysis.sweep import Sweep
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.store import Store
 from tests.bowls import run
 
 
@@ -16,7 +16,7 @@ from tests.bowls import run
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     store = Store(str(tmp_path_factory.mktemp("store")))
     run(store, parameters={"x": {"values": [0, 1]}}, seeds=4, resources={"pack": 8})
-    return analysis.load(store.address, "bowls")
+    return mislabel.load(store.address, "bowls")
 
 
 def test_a_mean_has_students_interval() -> None:

@@ -3,11 +3,11 @@ from pathlib import Path
 import pytest
 from matplotlib import pyplot as plt
 
-import analysis
-from analysis.figures import draw_curves
-from analysis.sweep import Sweep
-from sweeps.errors import MislabelError
-from sweeps.store import Store
+import mislabel
+from mislabel.analysis.figures import draw_curves
+from mislabel.analysis.sweep import Sweep
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.store import Store
 from tests.bowls import run
 
 
@@ -16,7 +16,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     store = Store(str(tmp_path_factory.mktemp("store")))
     parameters = {"x": {"values": [0, 1, 2]}, "surface": {"values": ["smooth", "rough"]}, "trouble": {"values": [0, 2]}}
     run(store, parameters=parameters, resources={"pack": 24})
-    return analysis.load(store.address, "bowls")
+    return mislabel.load(store.address, "bowls")
 
 
 @pytest.mark.parametrize("metrics", [[], ["height"], ["loss", "height", "rest_step", "loss"]])
@@ -33,7 +33,7 @@ def test_a_figure_is_drawn_and_nothing_is_left_open(
 
 def test_a_sweep_that_varies_nothing_has_one_line(store: Store, tmp_path: Path) -> None:
     run(store, parameters={})
-    draw_curves(analysis.load(store.address, "bowls"), tmp_path / "a.svg")
+    draw_curves(mislabel.load(store.address, "bowls"), tmp_path / "a.svg")
     assert "<svg" in (tmp_path / "a.svg").read_text()
 
 
@@ -52,7 +52,7 @@ def test_a_file_that_can_not_be_written_is_named(sweep: Sweep, tmp_path: Path, f
 
 def test_an_array_is_drawn_as_a_histogram_at_the_nearest_snapshot(store: Store, tmp_path: Path) -> None:
     run(store, parameters={"x": {"values": [0, 1]}, "snapshots": 3, "steps": 20})
-    kept = analysis.load(store.address, "bowls")
+    kept = mislabel.load(store.address, "bowls")
     snapshots = sorted(kept.arrays["step"].unique())
     for at, shown in [(None, snapshots[-1]), (0, snapshots[0]), (snapshots[1] + 1, snapshots[1])]:
         draw_curves(kept, tmp_path / "a.svg", ["loss", "weight"], at=at)
@@ -68,7 +68,7 @@ def test_steps_are_drawn_as_they_are_spaced(
     run(store, parameters={"steps": 400, "frames": 9, "spacing": spacing})
     drawn = []
     monkeypatch.setattr(plt, "close", lambda figure: drawn.append(figure.axes[0].get_xscale()))
-    draw_curves(analysis.load(store.address, "bowls"), tmp_path / "a.png", ["loss"])
+    draw_curves(mislabel.load(store.address, "bowls"), tmp_path / "a.png", ["loss"])
     assert drawn == [scale]
     monkeypatch.undo()
     plt.close("all")

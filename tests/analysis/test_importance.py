@@ -10,11 +10,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-import analysis
-from analysis.sweep import Sweep
-from sweeps.errors import MislabelError
-from sweeps.spec import Spec
-from sweeps.store import Store
+import mislabel
+from mislabel.analysis.sweep import Sweep
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.store import Store
 
 Cell = dict[str, Any]
 rng = np.random.default_rng
@@ -41,7 +41,7 @@ def written(
     )
     values = {"name": "made", "task": "bowl", "metric": [{"name": "loss", "goal": "minimize"}], **spec}
     files.write_text("spec.yaml", Spec.model_validate(values, strict=False).to_yaml())
-    return analysis.load(store.address, "made")
+    return mislabel.load(store.address, "made")
 
 
 def drawn(count: int, **ranges: Callable[[np.random.Generator], Any]) -> list[Cell]:

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-import analysis
-from analysis.ranking import ranked
-from analysis.sweep import Sweep
-from sweeps.errors import MislabelError
-from sweeps.store import Store
+import mislabel
+from mislabel.analysis.ranking import ranked
+from mislabel.analysis.sweep import Sweep
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.store import Store
 from tests.bowls import cut_short, run
 
 TWO = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]
@@ -16,7 +16,7 @@ TWO = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximiz
 
 def made(store: Store, **changes: Any) -> Sweep:
     run(store, resources={"pack": 100}, **changes)
-    return analysis.load(store.address, "bowls")
+    return mislabel.load(store.address, "bowls")
 
 
 def runs_at(sweep: Sweep, x: float, seeds: Sequence[int] = (0, 1, 2)) -> list[str]:
@@ -29,7 +29,7 @@ def test_cells_that_were_stopped_come_last_and_the_one_that_came_furthest_first(
     # The best two cells are stopped; the very best before the other.
     cut_short(sweep.files, runs_at(sweep, 3), steps[1])
     cut_short(sweep.files, runs_at(sweep, 2, seeds=[1]), steps[2])
-    table = ranked(analysis.load(store.address, "bowls"))
+    table = ranked(mislabel.load(store.address, "bowls"))
     assert table["x"].tolist() == [1, 0, 2, 3]
     assert table["stopped"].tolist() == [0, 0, 1, 3]
     assert table["step"].tolist() == [8, 8, steps[2], steps[1]]
@@ -61,7 +61,7 @@ def test_cells_without_a_comparable_value_are_not_on_the_front(store: Store) -> 
     sweep = made(store, parameters=parameters, metric=TWO, seeds=3)
     assert sweep.front()[["x", "trouble"]].to_numpy().tolist() == [[3, 0], [0, 0]]
     cut_short(sweep.files, runs_at(sweep, 0, seeds=[0]), 1)
-    assert analysis.load(store.address, "bowls").front()["x"].tolist() == [3]
+    assert mislabel.load(store.address, "bowls").front()["x"].tolist() == [3]
 
 
 def test_one_objective_has_no_front(store: Store) -> None:

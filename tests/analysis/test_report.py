@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-import analysis
-from analysis.page import table, value_text, with_interval
-from analysis.report import report_of
-from analysis.sweep import Sweep
-from sweeps.errors import MislabelError
-from sweeps.store import Store
+import mislabel
+from mislabel.analysis.page import table, value_text, with_interval
+from mislabel.analysis.report import report_of
+from mislabel.analysis.sweep import Sweep
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.store import Store
 from tests.bowls import cut_short, run
 
 TWO = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]
@@ -55,7 +55,7 @@ class Nesting(HTMLParser):
 
 def made(store: Store, **changes: Any) -> Sweep:
     run(store, resources={"pack": 100}, **changes)
-    return analysis.load(store.address, "bowls")
+    return mislabel.load(store.address, "bowls")
 
 
 def test_a_report_is_one_file_with_everything_in_it(store: Store) -> None:
@@ -103,7 +103,7 @@ def test_one_cell_has_a_report(store: Store) -> None:
 
 def test_a_sweep_of_which_no_run_has_ended_says_so(store: Store) -> None:
     store.sweep("bowls").write_text("spec.yaml", "name: bowls\ntask: bowl\nparameters:\n  x: {values: [1, 2]}\n")
-    text = report_of(analysis.load(store.address, "bowls"))
+    text = report_of(mislabel.load(store.address, "bowls"))
     assert "No run has ended yet." in text
     assert "No launch is on record." in text
     Nesting(text)
@@ -118,7 +118,7 @@ def test_runs_that_only_failed_are_reported_with_their_reason(store: Store) -> N
 def test_what_stopping_saved_is_said(store: Store) -> None:
     sweep = made(store, parameters={"x": {"values": [0, 1, 2, 3, 4]}, "steps": 100, **EVEN}, seeds=2)
     cut_short(sweep.files, sweep.read("runs", ["run_id"], {"x": [0, 1]})["run_id"].tolist(), 10)
-    text = report_of(analysis.load(store.address, "bowls"))
+    text = report_of(mislabel.load(store.address, "bowls"))
     assert "4 of 10 runs were stopped. 640 run-steps were trained" in text
     assert "would have taken 1,000, so 36% were saved" in text
     assert "Dashed" in text

@@ -13,11 +13,11 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState
 from optuna.visualization import matplotlib as drawings
 
-import analysis
-from analysis.study import spread_like_a_log, widened
-from analysis.sweep import Sweep
-from sweeps.errors import MislabelError
-from sweeps.store import Store
+import mislabel
+from mislabel.analysis.study import spread_like_a_log, widened
+from mislabel.analysis.sweep import Sweep
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.store import Store
 from tests.bowls import bowl_spec, cut_short, run
 
 PARAMETERS: dict[str, Any] = {
@@ -33,7 +33,7 @@ PARAMETERS: dict[str, Any] = {
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     store = Store(str(tmp_path_factory.mktemp("store")))
     run(store, parameters=PARAMETERS, seeds=3, resources={"pack": 500})
-    return analysis.load(store.address, "bowls")
+    return mislabel.load(store.address, "bowls")
 
 
 def test_every_cell_is_a_trial_with_its_mean(sweep: Sweep) -> None:
@@ -104,7 +104,7 @@ def test_what_can_not_be_studied_is_refused_in_words(sweep: Sweep, arguments: An
 
 def test_a_sweep_without_objective_asks_for_one(store: Store) -> None:
     run(store, metric=None)
-    sweep = analysis.load(store.address, "bowls")
+    sweep = mislabel.load(store.address, "bowls")
     with pytest.raises(MislabelError, match="bowls names no objective; name one, such as"):
         sweep.study()
     assert len(sweep.study("loss", goal="minimize").trials) == 3
@@ -114,10 +114,10 @@ def test_stopped_cells_are_pruned_and_cells_without_a_value_have_failed(store: S
     parameters = {"x": {"values": [0, 1, 2, 3]}, "trouble": {"values": [0, 1, 2], "when": "x == 3"}, "frames": 5}
     run(store, parameters=parameters, seeds=2)
     files = store.sweep("bowls")
-    runs = analysis.load(store.address, "bowls").runs
-    step = sorted(analysis.load(store.address, "bowls").curves["step"].unique())[2]
+    runs = mislabel.load(store.address, "bowls").runs
+    step = sorted(mislabel.load(store.address, "bowls").curves["step"].unique())[2]
     cut_short(files, runs.loc[(runs["x"] == 1) & (runs["seed"] == 0), "run_id"].tolist(), step)
-    study = analysis.load(store.address, "bowls").study()
+    study = mislabel.load(store.address, "bowls").study()
     states = {(t.params["x"], t.params.get("trouble", 0)): t.state.name for t in study.trials}
     assert states == {
         (0, 0): "COMPLETE", (1, 0): "PRUNED", (2, 0): "COMPLETE", (3, 0): "COMPLETE", (3, 1): "FAIL", (3, 2): "FAIL"
@@ -134,7 +134,7 @@ def test_cells_outside_the_ranges_find_their_place(store: Store) -> None:
     run(store, parameters={"x": {"values": [0, 5]}, "surface": {"values": ["smooth", "rough"]}})
     narrow = bowl_spec(parameters={"x": {"values": [0, 1]}, "surface": {"values": ["smooth"]}})
     store.sweep("bowls").write_text("spec.yaml", narrow.to_yaml())
-    study = analysis.load(store.address, "bowls").study()
+    study = mislabel.load(store.address, "bowls").study()
     assert {trial.params["x"] for trial in study.trials} == {0, 5}
     assert study.trials[0].distributions["x"] == FloatDistribution(0, 5)
     assert study.trials[0].distributions["surface"] == CategoricalDistribution(["smooth", "rough"])
@@ -192,7 +192,7 @@ def test_a_study_is_made_without_torch_and_without_a_word(sweep: Sweep) -> None:
     script = (
         "import sys, warnings, analysis\n"
         "warnings.simplefilter('error')\n"
-        f"analysis.load({str(Path(sweep.files.address).parent)!r}, 'bowls').study()\n"
+        f"mislabel.load({str(Path(sweep.files.address).parent)!r}, 'bowls').study()\n"
         "print([name for name in ('torch', 'ray', 'mlflow', 'matplotlib') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-import analysis
-from analysis.sweep import Sweep
-from sweeps.errors import MislabelError
-from sweeps.store import Store
+import mislabel
+from mislabel.analysis.sweep import Sweep
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.store import Store
 from tests.bowls import cut_short, run
 
 PARAMETERS: dict[str, Any] = {
@@ -31,7 +31,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     """A sweep of eight cells from three seeds each; two of the cells diverge."""
     store = Store(str(tmp_path_factory.mktemp("store")))
     run(store, parameters=PARAMETERS, seeds=3, resources={"pack": 24})
-    return analysis.load(store.address, "bowls")
+    return mislabel.load(store.address, "bowls")
 
 
 def test_a_sweep_is_its_tables(sweep: Sweep) -> None:
@@ -46,9 +46,9 @@ def test_a_sweep_is_its_tables(sweep: Sweep) -> None:
 
 def test_a_sweep_that_is_not_there_is_named(sweep: Sweep, tmp_path: Path) -> None:
     with pytest.raises(MislabelError, match=r"did you mean bowls\?"):
-        analysis.load(str(Path(sweep.files.address).parent), "bowl")
+        mislabel.load(str(Path(sweep.files.address).parent), "bowl")
     with pytest.raises(MislabelError, match="it is empty"):
-        analysis.load(str(tmp_path), "bowls")
+        mislabel.load(str(tmp_path), "bowls")
 
 
 def test_cells_have_the_mean_and_the_interval_over_their_seeds(sweep: Sweep) -> None:
@@ -109,7 +109,7 @@ def test_whole_and_other_numbers_choose_alike(sweep: Sweep, chosen: Any) -> None
 def test_a_column_that_is_zero_throughout_can_be_chosen_by(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     run(store, parameters={"x": 0.0, "surface": {"values": ["smooth", "rough"]}}, seeds=2)
-    still = analysis.load(store.address, "bowls")
+    still = mislabel.load(store.address, "bowls")
     for chosen in (0.0, -0.0, 0, [0.0, 1.0]):
         assert len(still.read("runs", where={"x": chosen})) == 4
     assert len(still.read("runs", where={"x": 1.0})) == 0
@@ -173,7 +173,7 @@ def test_words_that_are_not_known_are_named_with_the_nearest(sweep: Sweep, ask: 
 
 def test_a_sweep_without_runs_says_so(store: Store) -> None:
     store.sweep("bowls").write_text("spec.yaml", "name: bowls\ntask: bowl\n")
-    empty = analysis.load(store.address, "bowls")
+    empty = mislabel.load(store.address, "bowls")
     assert empty.runs.empty
     assert empty.metrics == []
     with pytest.raises(MislabelError, match="it has no runs yet"):
@@ -182,7 +182,7 @@ def test_a_sweep_without_runs_says_so(store: Store) -> None:
 
 def test_runs_that_failed_are_no_part_of_cells(store: Store) -> None:
     run(store, parameters={"x": {"values": [0, 1]}, "trouble": {"values": [0, 1], "when": "x == 0"}})
-    cells = analysis.load(store.address, "bowls").cells("loss")
+    cells = mislabel.load(store.address, "bowls").cells("loss")
     assert cells[["x", "trouble"]].to_numpy().tolist() == [[0, 0], [1, 0]]
 
 
@@ -190,11 +190,11 @@ def test_runs_that_failed_are_no_part_of_cells(store: Store) -> None:
 def stopped(store: Store) -> Sweep:
     """Three seeds of x = 1 and of x = 2; of the first, one was stopped at step 3 and one at step 1."""
     run(store, parameters={"x": {"values": [1, 2]}, "frames": 9, "spacing": "linear"}, seeds=3)
-    sweep = analysis.load(store.address, "bowls")
+    sweep = mislabel.load(store.address, "bowls")
     runs = sweep.runs.set_index(["x", "seed"])["run_id"]
     cut_short(sweep.files, [runs[1, 0]], 3)
     cut_short(sweep.files, [runs[1, 1]], 1)
-    return analysis.load(store.address, "bowls")
+    return mislabel.load(store.address, "bowls")
 
 
 def test_runs_of_a_cell_are_compared_where_the_first_was_stopped(stopped: Sweep) -> None:
@@ -238,7 +238,7 @@ def test_only_the_columns_that_are_asked_for_are_read(store: Store, monkeypatch:
     data = bytearray(path.read_bytes())
     data[column.data_page_offset + 1000] ^= 0xFF
     path.write_bytes(bytes(data))
-    sweep = analysis.load(store.address, "wide")
+    sweep = mislabel.load(store.address, "wide")
     assert sweep.read("curves", ["m0", "m4"])["m4"].tolist() == wide["m4"].tolist()
     with pytest.raises(MislabelError, match="damaged"):
         sweep.read("curves", ["m1"])
@@ -247,7 +247,7 @@ def test_only_the_columns_that_are_asked_for_are_read(store: Store, monkeypatch:
 def test_reading_a_sweep_loads_neither_torch_nor_ray_nor_mlflow(sweep: Sweep) -> None:
     script = (
         "import sys, analysis\n"
-        f"sweep = analysis.load({str(Path(sweep.files.address).parent)!r}, 'bowls')\n"
+        f"sweep = mislabel.load({str(Path(sweep.files.address).parent)!r}, 'bowls')\n"
         "sweep.cells('loss'), sweep.curve('loss', by='x'), sweep.runs\n"
         "print([name for name in ('torch', 'ray', 'mlflow', 'optuna', 'matplotlib') if name in sys.modules])"
     )

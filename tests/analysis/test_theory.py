@@ -6,10 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis import theory
-from tasks.clean_priority.angles import _wide_angles, _wide_gradient_angle
-from tasks.label_noise_sgd.linear import Params, _theory_escape_step
-from tasks.lanes import Lanes
+from mislabel.analysis import theory
+from mislabel.tasks.clean_priority.angles import _wide_angles, _wide_gradient_angle
+from mislabel.tasks.label_noise_sgd.linear import Params, _theory_escape_step
+from mislabel.tasks.lanes import Lanes
 
 ANGLES = np.linspace(0, np.pi, 50)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from sweeps.spec import Spec
-from tasks.parameters import knob, shape
-from tasks.task import Metric, Task
-from tasks.training import Training
+from mislabel.sweeps.spec import Spec
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.task import Metric, Task
+from mislabel.tasks.training import Training
 
 SEEDS = 3
 

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks import allocator
-from tasks.data.images import AbsentData, images
-from tasks.images import pictures
-from tasks.images.networks import Architecture, build
-from tasks.images.pictures import Pictures
-from tasks.lanes import Lanes
-from tasks.pack import Pack
-from tasks.registry import find_task
+from mislabel.tasks import allocator
+from mislabel.tasks.data.images import AbsentData, images
+from mislabel.tasks.images import pictures
+from mislabel.tasks.images.networks import Architecture, build
+from mislabel.tasks.images.pictures import Pictures
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Pack
+from mislabel.tasks.registry import find_task
 from tests.benchmarks.figure import Figure
 
 _LANES = 16

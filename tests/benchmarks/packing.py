@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import torch
 
-from tasks import allocator
-from tasks.lanes import Lanes
-from tasks.pack import Pack
-from tasks.registry import find_task
+from mislabel.tasks import allocator
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Pack
+from mislabel.tasks.registry import find_task
 from tests.benchmarks.figure import Figure
 
 # One sample or one number per step: a single lane is bound by the cost of calling operations, which a pack shares.

@@ -48,15 +48,15 @@ def _values(method: str, cells: int) -> dict[str, Any]:
 
 
 def _seconds_per_run(values: dict[str, Any]) -> float:
-    from sweeps.check import checked_spec
-    from sweeps.document import Document
-    from sweeps.feed import Feed
-    from sweeps.means import Means
-    from sweeps.outcome import Outcome
-    from sweeps.plan import make_plan
-    from sweeps.source import Listed
-    from sweeps.store import Store
-    from sweeps.worker import Report
+    from mislabel.sweeps.check import checked_spec
+    from mislabel.sweeps.document import Document
+    from mislabel.sweeps.feed import Feed
+    from mislabel.sweeps.means import Means
+    from mislabel.sweeps.outcome import Outcome
+    from mislabel.sweeps.plan import make_plan
+    from mislabel.sweeps.source import Listed
+    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.worker import Report
 
     spec, task = checked_spec(Document("bench", values))
     with tempfile.TemporaryDirectory() as folder:

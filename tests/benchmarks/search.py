@@ -14,14 +14,14 @@ from typing import Any
 import optuna
 from scipy.stats import wilcoxon
 
-from sweeps.dimensions import Dimensions
-from sweeps.identity import cell_id
-from sweeps.means import Mean
-from sweeps.search import Search
-from sweeps.space import Space
-from sweeps.spec import Spec
-from sweeps.store import Store
-from tasks.parameters import Value
+from mislabel.sweeps.dimensions import Dimensions
+from mislabel.sweeps.identity import cell_id
+from mislabel.sweeps.means import Mean
+from mislabel.sweeps.search import Search
+from mislabel.sweeps.space import Space
+from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.store import Store
+from mislabel.tasks.parameters import Value
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.functions import FUNCTIONS, TASK, Function, hypervolume
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from tasks.data.images import AbsentData, images
-from tasks.lanes import Lanes
-from tasks.self_labeling.batches import Batches
-from tasks.self_labeling.sane import Params, task
+from mislabel.tasks.data.images import AbsentData, images
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.self_labeling.batches import Batches
+from mislabel.tasks.self_labeling.sane import Params, task
 from tests.benchmarks.figure import Figure
 
 _ROUNDS = 8

@@ -78,10 +78,10 @@ def starting_a_command() -> Iterator[Figure]:
 
 def planning_a_million_runs() -> Iterator[Figure]:
     """A grid of 50,000 cells × 20 seeds, counted and its first pack made."""
-    from sweeps.check import checked_spec
-    from sweeps.document import Document
-    from sweeps.plan import make_plan
-    from sweeps.store import Store
+    from mislabel.sweeps.check import checked_spec
+    from mislabel.sweeps.document import Document
+    from mislabel.sweeps.plan import make_plan
+    from mislabel.sweeps.store import Store
 
     values = {
         "name": "million",
@@ -104,12 +104,12 @@ def _sweep(values: dict[str, Any], ahead: bool = False) -> dict[str, float]:
     """Run a sweep on a local Ray; its time counts from the first work on, as starting Ray is the same for all."""
     import torch
 
-    from cluster.capacity import worker_memory_bytes, worker_slots
-    from cluster.tune_runner import connected, run_on_ray
-    from sweeps.check import checked_spec
-    from sweeps.document import Document
-    from sweeps.launch import Machine, prepare
-    from sweeps.store import Store
+    from mislabel.cluster.capacity import worker_memory_bytes, worker_slots
+    from mislabel.cluster.tune_runner import connected, run_on_ray
+    from mislabel.sweeps.check import checked_spec
+    from mislabel.sweeps.document import Document
+    from mislabel.sweeps.launch import Machine, prepare
+    from mislabel.sweeps.store import Store
 
     spec, task = checked_spec(Document("bench", values))
     torch.set_num_threads(1)

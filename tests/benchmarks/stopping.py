@@ -31,7 +31,7 @@ def stopping_early() -> Iterator[Figure]:
     As good as the best means: its mean over the seeds of the full sweep is within the 95 % interval of the mean of
     the full sweep's best cell, over the same seeds.
     """
-    import analysis
+    import mislabel
 
     torch.set_num_threads(1)
     for first in range(0, REPETITIONS * SEEDS, SEEDS):
@@ -39,8 +39,8 @@ def stopping_early() -> Iterator[Figure]:
         with tempfile.TemporaryDirectory() as full, tempfile.TemporaryDirectory() as early:
             all_steps = _run({**NOISE, "name": "full", "seeds": seeds}, full)
             some_steps = _run({**NOISE, "name": "early", "seeds": seeds, "early_terminate": ASHA}, early)
-            cells = analysis.load(full, "full").cells("test_error").set_index("cell_id")
-            runs = analysis.load(early, "early").runs
+            cells = mislabel.load(full, "full").cells("test_error").set_index("cell_id")
+            runs = mislabel.load(early, "early").runs
         whole = runs[runs["status"] == "done"].groupby("cell_id")["test_error"].agg(["mean", "count"])
         chosen = str(whole[whole["count"] == SEEDS]["mean"].idxmin())
         best = str(cells["mean"].idxmin())
@@ -54,11 +54,11 @@ def stopping_early() -> Iterator[Figure]:
 
 def _run(values: dict[str, Any], folder: str) -> int:
     """Run the sweep in this process; returns the steps of all its runs, from what the store says."""
-    from sweeps.check import checked_spec
-    from sweeps.document import Document
-    from sweeps.inline import run_inline
-    from sweeps.launch import Machine, prepare
-    from sweeps.store import Store
+    from mislabel.sweeps.check import checked_spec
+    from mislabel.sweeps.document import Document
+    from mislabel.sweeps.inline import run_inline
+    from mislabel.sweeps.launch import Machine, prepare
+    from mislabel.sweeps.store import Store
 
     spec, task = checked_spec(Document("bench", values))
     launch = prepare(spec, task, Store(folder), print)

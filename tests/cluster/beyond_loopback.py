@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from cluster.process import Process, descendants
+from mislabel.cluster.process import Process, descendants
 from tests.cluster.heads import MISLABEL, Head, head, until
 
 HEAD, OTHER = "10.77.0.1", "10.77.0.2"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from cluster.process import Process
+from mislabel.cluster.process import Process
 from tests.cluster.heads import DRIFT, MISLABEL, until
 
 _PREFIX = "mislabel"

@@ -3,8 +3,8 @@ import time
 
 import pytest
 
-from cluster.address import Address, free_ports, is_loopback, refuse_where_no_ray_answers
-from sweeps.errors import MislabelError
+from mislabel.cluster.address import Address, free_ports, is_loopback, refuse_where_no_ray_answers
+from mislabel.sweeps.errors import MislabelError
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 import pytest
 
-from cluster.capacity import memory_bytes_of, slots_of
-from sweeps.errors import MislabelError
-from sweeps.spec import Resources
+from mislabel.cluster.capacity import memory_bytes_of, slots_of
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.spec import Resources
 
 HEAD = {"memory": 64e9}
 SMALL = {"CPU": 1.0, "memory": 4e9}

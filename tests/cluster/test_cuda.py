@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from sweeps.inline import run_inline
-from sweeps.launch import Machine
-from sweeps.sizing import Here, measure_speed
-from sweeps.store import Store
-from tasks.arithmetic import be_exact
-from tasks.footprint import is_out_of_memory, memory_of, peak_bytes
-from tasks.lanes import Lanes
-from tasks.pack import Pack
-from tasks.registry import find_task
+from mislabel.sweeps.inline import run_inline
+from mislabel.sweeps.launch import Machine
+from mislabel.sweeps.sizing import Here, measure_speed
+from mislabel.sweeps.store import Store
+from mislabel.tasks.arithmetic import be_exact
+from mislabel.tasks.footprint import is_out_of_memory, memory_of, peak_bytes
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Pack
+from mislabel.tasks.registry import find_task
 from tests.bowls import prepared
 
 pytestmark = [

@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from cluster.state import Folder, State, read_state
-from sweeps.store import Store, SweepFiles
+from mislabel.cluster.state import Folder, State, read_state
+from mislabel.sweeps.store import Store, SweepFiles
 from tests.bowls import bowl_values, curves_of, run, runs_of
 from tests.cluster.heads import MISLABEL, until
 from tests.cluster.hosts import Host, hosts, reason_against_hosts

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.jobs import Jobs
-from cluster.node import Joining, join
-from sweeps.errors import MislabelError
+from mislabel.cluster.jobs import Jobs
+from mislabel.cluster.node import Joining, join
+from mislabel.sweeps.errors import MislabelError
 
 
 def namespaces_can_be_made() -> bool:

@@ -15,12 +15,12 @@ import pytest
 import torch
 import yaml
 
-import analysis
-from sweeps.commands.main import main
-from sweeps.errors import StoreError
-from sweeps.inline import run_inline
-from sweeps.launch import Launch
-from sweeps.store import Store, SweepFiles
+import mislabel
+from mislabel.sweeps.commands.main import main
+from mislabel.sweeps.errors import StoreError
+from mislabel.sweeps.inline import run_inline
+from mislabel.sweeps.launch import Launch
+from mislabel.sweeps.store import Store, SweepFiles
 from tests.bowls import CPU, bowl_values, curves_of, prepared, run, runs_of
 from tests.cluster.objects import ENVIRONMENT, ObjectStore, counted
 
@@ -63,7 +63,7 @@ def test_a_sweep_is_run_stopped_continued_widened_and_compacted(objects: ObjectS
     assert [len(wider.files.parts(table)) for table in ("runs", "curves")] == [1, 1]
     assert wider.files.names("revisions") == ["0001.yaml", "0002.yaml"]
     assert_same(wider.files, run(Store(str(tmp_path)), seeds=3).files)
-    sweep = analysis.load(address, "bowls")
+    sweep = mislabel.load(address, "bowls")
     assert len(sweep.cells("loss")) == 3
     assert len(sweep.curves) == 27
 
@@ -115,7 +115,7 @@ def test_commands_take_the_address(
 
 KILLED = """
 import os, signal, sys
-from sweeps.store import Store
+from mislabel.sweeps.store import Store
 from tests.bowls import run
 
 def kill(launch):
@@ -159,7 +159,7 @@ def test_an_object_store_that_is_away_for_a_while_is_waited_for(objects: ObjectS
 def test_one_that_stays_away_breaks_the_sweep_off_and_loses_nothing(
     objects: ObjectStore, undisturbed: SweepFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sweeps.launch.LONG_PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr("mislabel.sweeps.launch.LONG_PATIENCE_SECONDS", 2.0)
     store = Store(objects.address("gone"), patience_seconds=1.0)
     launch = prepared(store, **LONG)
     try:
@@ -200,7 +200,7 @@ def test_a_pack_costs_a_bounded_number_of_requests(objects: ObjectStore) -> None
 @pytest.mark.faults
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_workers_on_ray_write_to_an_object_store_and_wait_for_it(objects: ObjectStore, tmp_path: Path) -> None:
-    from cluster.tune_runner import connected, run_on_ray
+    from mislabel.cluster.tune_runner import connected, run_on_ray
 
     linear: dict[str, Any] = {
         "task": "label_noise_sgd.linear",

@@ -14,10 +14,10 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
-import analysis
-from cluster.mlflow_view import sync
-from sweeps.errors import MislabelError
-from sweeps.store import Store
+import mislabel
+from mislabel.cluster.mlflow_view import sync
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.store import Store
 from tests.bowls import bowl_values, run
 from tests.cluster.objects import free_ports
 
@@ -86,7 +86,7 @@ def test_two_sweeps_that_start_at_once_on_an_empty_database_are_shown(server: st
     for name in names:
         # On a busy machine a driver may have left before all was written.
         sync(Store(str(tmp_path / "store")).sweep(name), server)
-        sweep = analysis.load(str(tmp_path / "store"), name)
+        sweep = mislabel.load(str(tmp_path / "store"), name)
         experiment = client.get_experiment_by_name(name).experiment_id
         runs = [run for run in client.search_runs([experiment]) if "mlflow.parentRunId" in run.data.tags]
         shown = {float(run.data.params["x"]): run.data.metrics["loss"] for run in runs}

@@ -10,17 +10,17 @@ import pytest
 import ray
 import torch
 
-from cluster.capacity import worker_slots
-from cluster.machine import machine_on_ray
-from cluster.profiler import FarProfiler, Place
-from sweeps.check import checked_spec
-from sweeps.document import Document
-from sweeps.errors import MislabelError
-from sweeps.launch import prepare
-from sweeps.sizing import ProfilerGone
-from sweeps.spec import Resources
-from sweeps.store import Store
-from tasks.registry import find_task
+from mislabel.cluster.capacity import worker_slots
+from mislabel.cluster.machine import machine_on_ray
+from mislabel.cluster.profiler import FarProfiler, Place
+from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.document import Document
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.launch import prepare
+from mislabel.sweeps.sizing import ProfilerGone
+from mislabel.sweeps.spec import Resources
+from mislabel.sweeps.store import Store
+from mislabel.tasks.registry import find_task
 
 pytestmark = [
     pytest.mark.ray,

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from cluster.process import Process, descendants, end, start
+from mislabel.cluster.process import Process, descendants, end, start
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 # Starts a child, says its number, and ends at nothing but force.

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.request import CommandRequest, FactsRequest, SweepRequest, is_id, new_id, request_from_metadata
-from sweeps.errors import MislabelError
+from mislabel.cluster.request import CommandRequest, FactsRequest, SweepRequest, is_id, new_id, request_from_metadata
+from mislabel.sweeps.errors import MislabelError
 
 SPEC = "name: noise\ntask: bowl\n"
 SWEEP = SweepRequest("noise", SPEC, "ann", 3, True)

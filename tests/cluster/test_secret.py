@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.secret import make_secret, read_secret
-from sweeps.errors import MislabelError
+from mislabel.cluster.secret import make_secret, read_secret
+from mislabel.sweeps.errors import MislabelError
 
 
 def test_a_secret_is_for_its_owner_alone(tmp_path: Path) -> None:

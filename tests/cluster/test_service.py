@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from cluster.process import Process, descendants
-from cluster.queue import Queue
-from sweeps.store import Store
+from mislabel.cluster.process import Process, descendants
+from mislabel.cluster.queue import Queue
+from mislabel.sweeps.store import Store
 from tests.bowls import bowl_values, curves_of, run, runs_of
 from tests.cluster.heads import Head, head, until
 

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.process import Process
-from cluster.secret import make_secret
-from cluster.state import Folder, State, differences, read_state, running_state, versions
-from sweeps.errors import MislabelError
+from mislabel.cluster.process import Process
+from mislabel.cluster.secret import make_secret
+from mislabel.cluster.state import Folder, State, differences, read_state, running_state, versions
+from mislabel.sweeps.errors import MislabelError
 
 
 @pytest.fixture

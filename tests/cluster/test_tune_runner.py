@@ -14,24 +14,18 @@ import pytest
 import ray
 import torch
 
-import analysis
-from cluster.capacity import worker_memory_bytes, worker_slots
-from cluster.tune_runner import (
-    _FarReferee,
-    _referee_actor,
-    connected,
-    device_from_ray,
-    run_on_ray,
-)
-from sweeps.check import checked_spec
-from sweeps.document import Document
-from sweeps.errors import MislabelError
-from sweeps.inline import run_inline
-from sweeps.launch import Launch, Machine, prepare
-from sweeps.referee import Entry
-from sweeps.spec import Resources
-from sweeps.store import Store
-from tasks.data.images import keep
+import mislabel
+from mislabel.cluster.capacity import worker_memory_bytes, worker_slots
+from mislabel.cluster.tune_runner import _FarReferee, _referee_actor, connected, device_from_ray, run_on_ray
+from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.document import Document
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.inline import run_inline
+from mislabel.sweeps.launch import Launch, Machine, prepare
+from mislabel.sweeps.referee import Entry
+from mislabel.sweeps.spec import Resources
+from mislabel.sweeps.store import Store
+from mislabel.tasks.data.images import keep
 
 pytestmark = [
     pytest.mark.ray,
@@ -83,7 +77,7 @@ def _inline(values: dict[str, Any], store: Store) -> Launch:
 
 
 def _metrics(store: Store, name: str) -> pd.DataFrame:
-    sweep = analysis.load(store.address, name)
+    sweep = mislabel.load(store.address, name)
     return sweep.runs.set_index("run_id").sort_index()[["status", "step", *sweep.metrics]]
 
 
@@ -175,7 +169,7 @@ def test_a_search_on_ray_asks_and_tells_until_its_budget_of_cells_is_used(local_
     }
     launch = _on_ray(values, Store(str(tmp_path)))
     assert launch.feed.progress.statuses == {"done": 24}
-    assert analysis.load(str(tmp_path), "search").runs["cell_id"].nunique() == 12
+    assert mislabel.load(str(tmp_path), "search").runs["cell_id"].nunique() == 12
 
 
 HALVED: dict[str, Any] = {
@@ -188,7 +182,7 @@ HALVED: dict[str, Any] = {
 
 
 def _assert_halved(launch: Launch, store: Store) -> None:
-    sweep = analysis.load(store.address, "halved")
+    sweep = mislabel.load(store.address, "halved")
     runs = sweep.runs
     assert len(runs) == runs["run_id"].nunique() == 36
     assert launch.feed.progress.statuses == runs["status"].value_counts().to_dict()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-import analysis
+import mislabel
 
 MISLABEL = str(Path(sys.executable).parent / "mislabel")
 # Where and when a run was trained, and with which others, may differ; what came out may not.
@@ -42,13 +42,13 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(spec: Path) -> "analysis.Sweep":
+def undisturbed(spec: Path) -> "mislabel.Sweep":
     """The sweep, run in one go in one process."""
     store = spec.parent / "undisturbed"
     subprocess.run(
         [MISLABEL, "run", str(spec), "--store", str(store), "--inline", "--no-mlflow"], check=True, capture_output=True
     )
-    return analysis.load(str(store), "disturbed")
+    return mislabel.load(str(store), "disturbed")
 
 
 @pytest.mark.ray
@@ -59,7 +59,7 @@ def undisturbed(spec: Path) -> "analysis.Sweep":
     ids=["kill -9", "Ctrl-C", "kill, inline"],
 )
 def test_a_sweep_whose_driver_is_ended_half_way_is_completed_by_the_same_command(
-    blow: signal.Signals, runner: list[str], spec: Path, undisturbed: "analysis.Sweep", tmp_path: Path
+    blow: signal.Signals, runner: list[str], spec: Path, undisturbed: "mislabel.Sweep", tmp_path: Path
 ) -> None:
     command = [MISLABEL, "run", str(spec), "--store", str(tmp_path), "--no-mlflow", *runner]
     driver = _started(command)
@@ -78,7 +78,7 @@ def test_a_sweep_whose_driver_is_ended_half_way_is_completed_by_the_same_command
     found = re.search(r"(\d+) in the store already", again.stderr)
     assert found, again.stderr
     assert ended <= int(found[1]) < 48
-    sweep = analysis.load(str(tmp_path), "disturbed")
+    sweep = mislabel.load(str(tmp_path), "disturbed")
     _assert_same_results(sweep, undisturbed)
     assert not list(tmp_path.glob("disturbed/checkpoints/*")), "a finished sweep keeps no checkpoints"
 
@@ -99,7 +99,7 @@ def _ended_runs(store: Path) -> int:
     return sum(len(pd.read_parquet(part, columns=["seed"])) for part in store.glob("disturbed/runs/[!.]*.parquet"))
 
 
-def _assert_same_results(sweep: "analysis.Sweep", other: "analysis.Sweep") -> None:
+def _assert_same_results(sweep: "mislabel.Sweep", other: "mislabel.Sweep") -> None:
     """Value for value, to the last bit."""
     for table, key in [("runs", ["run_id"]), ("curves", ["run_id", "step"]), ("arrays", ["run_id", "step", "metric"])]:
         ours, theirs = (

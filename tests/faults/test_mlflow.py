@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster import mlflow_server
-from cluster.address import Address, free_ports
-from cluster.mlflow_view import following
-from cluster.process import end, start
-from sweeps.store import Store
+from mislabel.cluster import mlflow_server
+from mislabel.cluster.address import Address, free_ports
+from mislabel.cluster.mlflow_view import following
+from mislabel.cluster.process import end, start
+from mislabel.sweeps.store import Store
 from tests.bowls import run
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tasks.lanes import Lanes
-from tasks.parameters import knob, shape
-from tasks.task import Metric, State, Task
-from tasks.training import Training
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.task import Metric, State, Task
+from mislabel.tasks.training import Training
 
 RAISES, DIVERGES = 1, 2
 ROOM = 64

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store import Store, SweepFiles
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from typing import Any
 
 from hypothesis import assume
 
-from sweeps.check import checked_spec
-from sweeps.document import Document
-from sweeps.errors import SpecError
-from sweeps.space import Space
-from tasks.parameters import Value
+from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.document import Document
+from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.space import Space
+from mislabel.tasks.parameters import Value
 
 Cell = dict[str, Value]
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sweeps.launch import plan_sweep
-from sweeps.store import Store
+from mislabel.sweeps.launch import plan_sweep
+from mislabel.sweeps.store import Store
 from tests.bowls import BOWL, MACHINE, bowl_spec, curves_of, run, runs_of
 
 

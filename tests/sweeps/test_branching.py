@@ -1,11 +1,11 @@
 from collections import Counter
 from typing import Any
 
-from sweeps.branching import Branches
-from sweeps.means import Mean
-from sweeps.search import Proposal
-from sweeps.source import Asked
-from sweeps.store import Store, SweepFiles
+from mislabel.sweeps.branching import Branches
+from mislabel.sweeps.means import Mean
+from mislabel.sweeps.search import Proposal
+from mislabel.sweeps.source import Asked
+from mislabel.sweeps.store import Store, SweepFiles
 from tests.bowls import BOWL, bowl_spec, prepared, run, runs_of
 
 RANGE = {"min": -10, "max": 10}

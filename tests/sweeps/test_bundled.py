@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.bundled import chosen_experiments, experiments, spec_path, sweep_name
-from sweeps.check import read_spec
-from sweeps.errors import MislabelError
-from sweeps.plan import make_plan
-from sweeps.store import Store
+from mislabel.sweeps.bundled import chosen_experiments, experiments, spec_path, sweep_name
+from mislabel.sweeps.check import read_spec
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.plan import make_plan
+from mislabel.sweeps.store import Store
 
 
 @pytest.mark.parametrize("quick", [False, True], ids=["paper", "quick"])

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.check import checked_spec, read_spec
-from sweeps.document import Document, read_document
-from sweeps.errors import SpecError
-from sweeps.spec import Axis, Spec
+from mislabel.sweeps.check import checked_spec, read_spec
+from mislabel.sweeps.document import Document, read_document
+from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.spec import Axis, Spec
 
 HEAD = "name: a\ntask: bowl\n"
 """Mistakes below it stand on line 3."""

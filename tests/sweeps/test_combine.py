@@ -2,11 +2,11 @@ from typing import Any
 
 import pytest
 
-from sweeps import combine
-from sweeps.check import checked_spec
-from sweeps.document import Document
-from sweeps.errors import SpecError
-from sweeps.spec import Spec, spec_from_stored
+from mislabel.sweeps import combine
+from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.document import Document
+from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.spec import Spec, spec_from_stored
 from tests.bowls import bowl_spec, bowl_values
 
 X = {"min": 0, "max": 1}

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from sweeps.check import checked_spec
-from sweeps.contents import OtherDataError, refuse_other_data
-from sweeps.document import Document
-from sweeps.inline import run_inline
-from sweeps.launch import Launch, prepare
-from sweeps.order import PackOrder
-from sweeps.store import Store
-from tasks.data import images
-from tasks.data.folder import data_folder
+from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.contents import OtherDataError, refuse_other_data
+from mislabel.sweeps.document import Document
+from mislabel.sweeps.inline import run_inline
+from mislabel.sweeps.launch import Launch, prepare
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.store import Store
+from mislabel.tasks.data import images
+from mislabel.tasks.data.folder import data_folder
 from tests.bowls import BOWL, CPU, MACHINE, run
 
 DOTS = "images/dots"
@@ -110,7 +110,7 @@ def test_absent_data_is_left_to_the_task(store: Store, folder: Path) -> None:
 def test_a_pack_goes_on_from_a_checkpoint_on_the_same_contents_alone(
     store: Store, monkeypatch: pytest.MonkeyPatch, light: int
 ) -> None:
-    monkeypatch.setattr("sweeps.inline.STRETCH_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.sweeps.inline.STRETCH_SECONDS", 0.0)
     first = launched(store)
     finished(first, lambda: first.feed.stop("enough"))
     assert list(first.files.checkpoints())

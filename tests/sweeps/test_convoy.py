@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from sweeps.convoy import Convoy
-from sweeps.order import PackOrder
-from sweeps.plan import orders
-from sweeps.store import Store
-from tasks.pack import Frame
+from mislabel.sweeps.convoy import Convoy
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.plan import orders
+from mislabel.sweeps.store import Store
+from mislabel.tasks.pack import Frame
 from tests.bowls import BOWL, CPU, prepared
 
 Curves = dict[int, list[tuple[int, float]]]

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from sweeps.check import checked_spec
-from sweeps.datasets import DataMissingError
-from sweeps.document import Document
-from sweeps.errors import MislabelError
-from sweeps.inline import run_inline
-from sweeps.launch import plan_sweep, prepare
-from sweeps.store import Store
-from tasks.data import images
-from tasks.task import Task
+from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.datasets import DataMissingError
+from mislabel.sweeps.document import Document
+from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.inline import run_inline
+from mislabel.sweeps.launch import plan_sweep, prepare
+from mislabel.sweeps.store import Store
+from mislabel.tasks.data import images
+from mislabel.tasks.task import Task
 from tests.bowls import BOWL, CPU, MACHINE, bowl_spec
 
 

@@ -1,8 +1,8 @@
 import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from sweeps.distribution import distribution
-from sweeps.spec import Axis
+from mislabel.sweeps.distribution import distribution
+from mislabel.sweeps.spec import Axis
 
 
 @pytest.mark.parametrize(

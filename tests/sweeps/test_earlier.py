@@ -2,11 +2,11 @@ from typing import Any
 
 import pytest
 
-from sweeps.earlier import earlier_cells, refuse_unknown_sweeps
-from sweeps.errors import SpecError
-from sweeps.source import Asked
-from sweeps.space import Space
-from sweeps.store import Store
+from mislabel.sweeps.earlier import earlier_cells, refuse_unknown_sweeps
+from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.source import Asked
+from mislabel.sweeps.space import Space
+from mislabel.sweeps.store import Store
 from tests.bowls import BOWL, bowl_spec, prepared, run, runs_of
 
 RANGE = {"min": -10, "max": 10}

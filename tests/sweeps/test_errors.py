@@ -1,6 +1,6 @@
 import pytest
 
-from sweeps.errors import MislabelError, Problem, SpecError, StoreError, SweepBusyError, nearest
+from mislabel.sweeps.errors import MislabelError, Problem, SpecError, StoreError, SweepBusyError, nearest
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.errors import StoreError
-from sweeps.feed import Feed, Progress
-from sweeps.order import PackOrder
-from sweeps.outcome import Outcome, Status
-from sweeps.store import Store
-from sweeps.worker import Report
+from mislabel.sweeps.errors import StoreError
+from mislabel.sweeps.feed import Feed, Progress
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.outcome import Outcome, Status
+from mislabel.sweeps.store import Store
+from mislabel.sweeps.worker import Report
 from tests.bowls import prepared
 
 

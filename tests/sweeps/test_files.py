@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.files import Files
-from sweeps.filesystem import opened
+from mislabel.sweeps.files import Files
+from mislabel.sweeps.filesystem import opened
 
 
 @pytest.fixture

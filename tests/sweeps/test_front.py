@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeps.front import on_front
-from sweeps.spec import Objective
+from mislabel.sweeps.front import on_front
+from mislabel.sweeps.spec import Objective
 
 LOSS, COST, SCORE = (
     Objective(name="loss", goal="minimize"),

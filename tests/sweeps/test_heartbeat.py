@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sweeps.errors import SweepBusyError
-from sweeps.heartbeat import alive, refuse_if_running
-from sweeps.inline import run_inline
-from sweeps.launch import prepare
-from sweeps.store import Store
+from mislabel.sweeps.errors import SweepBusyError
+from mislabel.sweeps.heartbeat import alive, refuse_if_running
+from mislabel.sweeps.inline import run_inline
+from mislabel.sweeps.launch import prepare
+from mislabel.sweeps.store import Store
 from tests.bowls import BOWL, CPU, bowl_spec, prepared, run
 
 
@@ -58,7 +58,7 @@ def test_beats_are_written_every_few_seconds_only(store: Store, monkeypatch: pyt
     launch.feed.progress.done = 3
     launch.heartbeat.beat()
     assert progress(store)["done"] == 0
-    monkeypatch.setattr("sweeps.heartbeat._EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.sweeps.heartbeat._EVERY_SECONDS", 0.0)
     launch.heartbeat.beat()
     assert progress(store)["done"] == 3
 

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sweeps.inline import reason, run_inline
-from sweeps.launch import Launch
-from sweeps.store import Store
+from mislabel.sweeps.inline import reason, run_inline
+from mislabel.sweeps.launch import Launch
+from mislabel.sweeps.store import Store
 from tests.bowls import CPU, curves_of, prepared, run, runs_of
 
 MIXED = {"x": {"values": [0, 1, 2, 3]}, "trouble": {"values": [0, 2]}, "width": {"values": [2, 3]}, "snapshots": 2}
@@ -36,7 +36,7 @@ def stopping_after(reports: int) -> Callable[[Launch], None]:
 @pytest.fixture
 def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers report after every stretch of steps, so that a sweep can be stopped in the middle of a pack."""
-    monkeypatch.setattr("sweeps.inline.STRETCH_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.sweeps.inline.STRETCH_SECONDS", 0.0)
 
 
 def test_a_sweep_runs_every_cell_from_every_seed(store: Store) -> None:

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from sweeps.errors import SpecError, StoreError
-from sweeps.launch import plan_sweep, prepare
-from sweeps.store import Store
+from mislabel.sweeps.errors import SpecError, StoreError
+from mislabel.sweeps.launch import plan_sweep, prepare
+from mislabel.sweeps.store import Store
 from tests.bowls import BOWL, MACHINE, bowl_spec, prepared, run
 
 

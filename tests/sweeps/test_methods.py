@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from sweeps.methods import refusals
-from sweeps.spec import Spec
+from mislabel.sweeps.methods import refusals
+from mislabel.sweeps.spec import Spec
 
 RANGE = {"min": 0.0, "max": 1.0}
 LIST = {"values": [1.0, 2.0]}

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from sweeps.store import Store, SweepFiles
-from tasks.footprint import is_out_of_memory
+from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.tasks.footprint import is_out_of_memory
 from tests.bowls import run, runs_of
 
 TIGHT: dict[str, Any] = {"task": "bowl.tight", "resources": {"pack": 16}, "seeds": 8}
@@ -44,9 +44,9 @@ def test_a_single_run_that_does_not_fit_fails_with_that_reason(store: Store) -> 
 
 
 def test_runs_that_do_not_fit_half_way_go_on_from_the_checkpoint(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweeps.worker.CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr("sweeps.worker.CHECKPOINT_SHARE", float("inf"))
-    monkeypatch.setattr("sweeps.inline.STRETCH_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.sweeps.worker.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.sweeps.worker.CHECKPOINT_SHARE", float("inf"))
+    monkeypatch.setattr("mislabel.sweeps.inline.STRETCH_SECONDS", 0.0)
     parameters = {"x": {"values": [0.0, 1.0]}, "width": 8, "steps": 40, "frames": 21}
     launch = run(store, **TIGHT, parameters=parameters)
     assert launch.feed.progress.statuses == {"done": 16}
@@ -77,7 +77,7 @@ def test_what_says_that_memory_does_not_suffice(error: Exception, expected: bool
 LIMITED = """
 import resource, sys
 import numpy, torch
-from tasks.footprint import is_out_of_memory
+from mislabel.tasks.footprint import is_out_of_memory
 torch.zeros(10)
 resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 for work in (lambda: torch.zeros(16 << 30, dtype=torch.uint8), lambda: numpy.ones(16 << 30, dtype=numpy.uint8)):

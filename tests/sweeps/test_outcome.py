@@ -3,9 +3,9 @@ import math
 import numpy as np
 import pyarrow as pa
 
-from sweeps.order import PackOrder
-from sweeps.outcome import Outcome, Record
-from tasks.pack import Frame
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.outcome import Outcome, Record
+from mislabel.tasks.pack import Frame
 from tests.bowls import BOWL
 
 DEFAULTS = {name: parameter.default for name, parameter in BOWL.parameters.items() if name != "x"}

@@ -1,9 +1,9 @@
 import pytest
 
-from sweeps.order import PackOrder
-from sweeps.parking import Parking
-from sweeps.plan import Plan, orders
-from sweeps.store import Store
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.parking import Parking
+from mislabel.sweeps.plan import Plan, orders
+from mislabel.sweeps.store import Store
 from tests.bowls import prepared
 
 

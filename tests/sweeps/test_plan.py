@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sweeps.errors import SpecError
-from sweeps.plan import make_plan, orders
-from sweeps.store import Store
+from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.plan import make_plan, orders
+from mislabel.sweeps.store import Store
 from tests.bowls import BOWL, bowl_spec, prepared, run
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.provenance import provenance
+from mislabel.sweeps.provenance import provenance
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeps import ranges
-from sweeps.spec import Axis
+from mislabel.sweeps import ranges
+from mislabel.sweeps.spec import Axis
 from tests.bowls import BOWL
 
 X, RATE, LEVEL = (BOWL.parameters[name] for name in ("x", "rate", "level"))

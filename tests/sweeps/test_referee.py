@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sweeps.referee import Entry, Referee, branching_axes, referee_of
-from sweeps.spec import EarlyTerminate
-from sweeps.stopping import Halving, judged_steps, rule_of
-from sweeps.store import Store
+from mislabel.sweeps.referee import Entry, Referee, branching_axes, referee_of
+from mislabel.sweeps.spec import EarlyTerminate
+from mislabel.sweeps.stopping import Halving, judged_steps, rule_of
+from mislabel.sweeps.store import Store
 from tests.bowls import BOWL, bowl_spec, run
 
 MEASURED = [0, 1, 2, 3, 5, 8, 12, 17, 23, 30]

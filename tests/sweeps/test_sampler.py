@@ -8,8 +8,8 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import create_trial
 
-from sweeps.sampler import is_trusted, pinned, sampler_of, shown
-from sweeps.spec import Method
+from mislabel.sweeps.sampler import is_trusted, pinned, sampler_of, shown
+from mislabel.sweeps.spec import Method
 
 CLASSES = {
     "tpe": optuna.samplers.TPESampler,

@@ -7,16 +7,16 @@ import pytest
 import yaml
 from hypothesis import given
 
-from sweeps.document import read_document
-from sweeps.schema import spec_schema
-from sweeps.spec import Spec
-from tasks.registry import find_task
+from mislabel.sweeps.document import read_document
+from mislabel.sweeps.schema import spec_schema
+from mislabel.sweeps.spec import Spec
+from mislabel.tasks.registry import find_task
 from tests import specs
 from tests.bowls import bowl_spec, bowl_values
 
 ANY = jsonschema.Draft202012Validator(spec_schema())
 BOWL = jsonschema.Draft202012Validator(spec_schema(find_task("bowl")))
-BUNDLED = sorted(Path(str(files("sweeps.specs"))).rglob("*.yaml"))
+BUNDLED = sorted(Path(str(files("mislabel.sweeps.specs"))).rglob("*.yaml"))
 
 
 @pytest.mark.parametrize("validator", [ANY, BOWL], ids=["any task", "bowl"])

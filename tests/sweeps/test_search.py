@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from optuna.trial import TrialState
 
-from sweeps.identity import cell_id
-from sweeps.launch import Launch
-from sweeps.means import Mean, Means
-from sweeps.search import Proposal, Search
-from sweeps.source import Asked
-from sweeps.space import Space
-from sweeps.store import Store, SweepFiles
+from mislabel.sweeps.identity import cell_id
+from mislabel.sweeps.launch import Launch
+from mislabel.sweeps.means import Mean, Means
+from mislabel.sweeps.search import Proposal, Search
+from mislabel.sweeps.source import Asked
+from mislabel.sweeps.space import Space
+from mislabel.sweeps.store import Store, SweepFiles
 from tests.bowls import BOWL, bowl_spec, prepared, run, runs_of
 
 Values = Mapping[str, Any]

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
-from sweeps.expression import parse_expression
-from sweeps.means import Mean
-from sweeps.search import Proposal, Search
-from sweeps.space import Space
-from sweeps.store import Store, SweepFiles
+from mislabel.sweeps.expression import parse_expression
+from mislabel.sweeps.means import Mean
+from mislabel.sweeps.search import Proposal, Search
+from mislabel.sweeps.space import Space
+from mislabel.sweeps.store import Store, SweepFiles
 from tests.bowls import BOWL, bowl_spec
 
 METHODS = ["tpe", "gp", "cmaes", "nsga2", "nsga3"]

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from sweeps.section import read_section, whole
-from sweeps.spec import Axis, Budget, Method, Objective, Resources
+from mislabel.sweeps.section import read_section, whole
+from mislabel.sweeps.spec import Axis, Budget, Method, Objective, Resources
 
 
 def test_a_good_section_is_its_model() -> None:

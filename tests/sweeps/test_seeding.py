@@ -1,4 +1,4 @@
-from sweeps.seeding import Seeding
+from mislabel.sweeps.seeding import Seeding
 from tests.bowls import bowl_spec
 
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from sweeps.sizing import Here, Sizing, Speed, measure_speed
-from sweeps.store import Store, SweepFiles
-from tasks.data.images import forget
-from tasks.lanes import Lanes
-from tasks.pack import Pack
-from tasks.registry import find_task
-from tasks.task import Task
+from mislabel.sweeps.sizing import Here, Sizing, Speed, measure_speed
+from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.tasks.data.images import forget
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Pack
+from mislabel.tasks.registry import find_task
+from mislabel.tasks.task import Task
 from tests.bowls import BOWL, CPU, MACHINE, prepared, run
 
 CELL = {name: parameter.default for name, parameter in BOWL.parameters.items()}

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from sweeps.check import checked_spec
-from sweeps.document import Document
-from sweeps.launch import prepare
-from sweeps.order import PackOrder
-from sweeps.plan import orders
-from sweeps.store import Store
-from sweeps.worker import Worker
-from tasks.images import derivatives
+from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.document import Document
+from mislabel.sweeps.launch import prepare
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.plan import orders
+from mislabel.sweeps.store import Store
+from mislabel.sweeps.worker import Worker
+from mislabel.tasks.images import derivatives
 from tests.bowls import CPU, MACHINE, curves_of
 
 STEPS, PER_EPOCH = 12, 5
@@ -52,9 +52,9 @@ def test_a_pack_that_is_killed_in_an_epoch_goes_on_to_the_same_bits(
         time.sleep(0.25)  # more than a stretch of training is meant to take
         return quick(*given)
 
-    monkeypatch.setattr("tasks.images.pictures.step", slow)
-    monkeypatch.setattr("sweeps.worker.CHECKPOINT_SECONDS", 0.5)
-    monkeypatch.setattr("sweeps.worker.CHECKPOINT_SHARE", float("inf"))
+    monkeypatch.setattr("mislabel.tasks.images.pictures.step", slow)
+    monkeypatch.setattr("mislabel.sweeps.worker.CHECKPOINT_SECONDS", 0.5)
+    monkeypatch.setattr("mislabel.sweeps.worker.CHECKPOINT_SHARE", float("inf"))
     files = store.sweep("slow")
     order = ordered(store)
     first = Worker(order, files, CPU)
@@ -65,7 +65,7 @@ def test_a_pack_that_is_killed_in_an_epoch_goes_on_to_the_same_bits(
     first.work(0.1)  # what comes after the checkpoint is lost with the worker
     del first
 
-    monkeypatch.setattr("tasks.images.pictures.step", quick)
+    monkeypatch.setattr("mislabel.tasks.images.pictures.step", quick)
     second = Worker(order, files, CPU)
     assert second.convoy.step == at
     while not second.work(10.0).finished:

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from sweeps.feed import Feed
-from sweeps.launch import Machine
-from sweeps.order import PackOrder
-from sweeps.outcome import Outcome
-from sweeps.source import Asked
-from sweeps.store import Store
-from sweeps.worker import Report
+from mislabel.sweeps.feed import Feed
+from mislabel.sweeps.launch import Machine
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.outcome import Outcome
+from mislabel.sweeps.source import Asked
+from mislabel.sweeps.store import Store
+from mislabel.sweeps.worker import Report
 from tests.bowls import CPU, prepared, run, runs_of
 
 TPE: dict[str, Any] = {

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from sweeps.space import branches
-from sweeps.spec import Spec
-from sweeps.store import Store
-from tasks.parameters import Value
+from mislabel.sweeps.space import branches
+from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.store import Store
+from mislabel.tasks.parameters import Value
 from tests.bowls import run, runs_of
 from tests.sweeps.spaces import AXES, all_cells, random_space, space_of
 

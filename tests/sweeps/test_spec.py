@@ -5,10 +5,10 @@ import yaml
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from sweeps.check import checked_spec
-from sweeps.document import Document, read_document
-from sweeps.errors import SpecError
-from sweeps.spec import seconds_from_text, spec_from_stored
+from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.document import Document, read_document
+from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.spec import seconds_from_text, spec_from_stored
 from tests import specs
 from tests.bowls import bowl_spec
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeps.errors import SpecError
-from sweeps.spec import EarlyTerminate
-from sweeps.stopping import Ranking, judged_steps
+from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.spec import EarlyTerminate
+from mislabel.sweeps.stopping import Ranking, judged_steps
 from tests.bowls import bowl_spec
 
 LONG = {"steps": 100, "frames": 20}

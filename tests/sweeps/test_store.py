@@ -6,8 +6,8 @@ import pandas as pd
 import pyarrow.compute as pc
 import pytest
 
-from sweeps.errors import MislabelError, StoreError
-from sweeps.store import Store, SweepFiles
+from mislabel.sweeps.errors import MislabelError, StoreError
+from mislabel.sweeps.store import Store, SweepFiles
 from tests.bowls import curves_of, run, runs_of
 from tests.sweeps.parts import rows, tables
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sweeps.errors import StoreError
-from sweeps.store import Store, SweepFiles
+from mislabel.sweeps.errors import StoreError
+from mislabel.sweeps.store import Store, SweepFiles
 from tests.bowls import curves_of, run, runs_of
 from tests.sweeps.parts import part_file, rows, tables
 
@@ -20,7 +20,7 @@ from tests.sweeps.parts import part_file, rows, tables
 KILLED = """
 import os, signal, sys
 import sweeps.store
-from sweeps.filesystem import FileSystem
+from mislabel.sweeps.filesystem import FileSystem
 from tests.sweeps.parts import tables
 
 put = FileSystem.put

@@ -5,7 +5,7 @@ import io
 import pytest
 import torch
 
-from sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store import Store, SweepFiles
 from tests.bowls import run
 
 

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from sweeps.errors import SpecError
-from sweeps.spec import Axis, Spec
-from sweeps.store import Store
-from sweeps.widening import changes_that_do_not_widen
+from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.spec import Axis, Spec
+from mislabel.sweeps.store import Store
+from mislabel.sweeps.widening import changes_that_do_not_widen
 from tests.bowls import BOWL, bowl_spec, prepared
 
 GRID: dict[str, Any] = {

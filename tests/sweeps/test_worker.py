@@ -1,13 +1,13 @@
 import pandas as pd
 import pytest
 
-from sweeps.identity import run_id
-from sweeps.order import PackOrder
-from sweeps.outcome import Outcome
-from sweeps.plan import orders
-from sweeps.referee import Entry, Referee, Watch, watch_of
-from sweeps.store import Store, SweepFiles
-from sweeps.worker import Worker, record_failure
+from mislabel.sweeps.identity import run_id
+from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.outcome import Outcome
+from mislabel.sweeps.plan import orders
+from mislabel.sweeps.referee import Entry, Referee, Watch, watch_of
+from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.worker import Worker, record_failure
 from tests.bowls import CPU, curves_of, prepared, runs_of
 
 
@@ -103,8 +103,8 @@ def test_without_a_readable_checkpoint_a_pack_starts_over(order: PackOrder, file
 def test_checkpoints_are_taken_while_a_pack_trains(
     order: PackOrder, files: SweepFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sweeps.worker.CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr("sweeps.worker.CHECKPOINT_SHARE", float("inf"))
+    monkeypatch.setattr("mislabel.sweeps.worker.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.sweeps.worker.CHECKPOINT_SHARE", float("inf"))
     worker = Worker(order, files, CPU)
     assert not worker.work(0.0).finished
     assert list(files.checkpoints()) == [(order.id, order.run_ids)]

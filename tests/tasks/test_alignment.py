@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from analysis import theory
-from tasks.label_noise_sgd.alignment import ALIGNED, BLOCK, Params, _data, _neurons, task
-from tasks.lanes import Lanes
-from tasks.pack import Frame, Pack
+from mislabel.analysis import theory
+from mislabel.tasks.label_noise_sgd.alignment import ALIGNED, BLOCK, Params, _data, _neurons, task
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Frame, Pack
 
 SETTINGS: dict[str, Any] = {"precision": "float64", "frames": 12, "snapshots": 12}
 NARROW = Params(samples=9, dim=5, width=4, steps=1300, step_size=0.02, target_norm=0.9, init_scale=0.2, **SETTINGS)

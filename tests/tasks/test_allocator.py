@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from tasks import allocator
+from mislabel.tasks import allocator
 
 _FAULTS = """
 import resource

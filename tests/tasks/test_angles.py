@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from analysis import theory
-from tasks.clean_priority.angles import Params, _circle, _clusters, _passes, _products, _share_below, task
-from tasks.lanes import Lanes
-from tasks.pack import Pack
+from mislabel.analysis import theory
+from mislabel.tasks.clean_priority.angles import Params, _circle, _clusters, _passes, _products, _share_below, task
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Pack
 
 TINY = Params(width=9, angles=5, cluster_points=3, precision="float64")
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tasks.clean_priority.images import Params, _network, _segments, task
-from tasks.images import pictures
-from tasks.lanes import Lanes
-from tasks.pack import Frame, Pack
+from mislabel.tasks.clean_priority.images import Params, _network, _segments, task
+from mislabel.tasks.images import pictures
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Frame, Pack
 
 SMALL: dict[str, Any] = {"samples": 60, "test_samples": 20, "batch": 16, "depth": 1, "width": 8, "measured_samples": 0}
 BINARY = Params(**SMALL, steps=12, frames=3, precision="float64", histogram_samples=4)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tasks.clean_priority import readout
-from tasks.corruption import smoothed
+from mislabel.tasks.clean_priority import readout
+from mislabel.tasks.corruption import smoothed
 
 
 def some(classes: int) -> tuple[torch.Tensor, torch.Tensor]:

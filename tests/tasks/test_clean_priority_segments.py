@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.clean_priority import segments
-from tasks.clean_priority.images import Params, _network, _segments, task
-from tasks.clean_priority.sample_angles import class_angles
-from tasks.clean_priority.segments import CLEAN, NOISY
-from tasks.images import pictures
-from tasks.lanes import Lanes
+from mislabel.tasks.clean_priority import segments
+from mislabel.tasks.clean_priority.images import Params, _network, _segments, task
+from mislabel.tasks.clean_priority.sample_angles import class_angles
+from mislabel.tasks.clean_priority.segments import CLEAN, NOISY
+from mislabel.tasks.images import pictures
+from mislabel.tasks.lanes import Lanes
 
 SMALL: dict[str, Any] = {"samples": 60, "test_samples": 20, "batch": 8, "depth": 1, "width": 6, "precision": "float64"}
 BINARY = Params(**SMALL, measured_samples=0)

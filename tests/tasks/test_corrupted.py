@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from analysis import theory
-from tasks.lanes import Lanes
-from tasks.pack import Frame, Pack
-from tasks.self_labeling.corrupted import Params, _crops, _data, _nearest, conflicts, task
+from mislabel.analysis import theory
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Frame, Pack
+from mislabel.tasks.self_labeling.corrupted import Params, _crops, _data, _nearest, conflicts, task
 
 SMALL = Params(
     samples=4,

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tasks import corruption
-from tasks.corruption import LabelNoise
-from tasks.lanes import Lanes
-from tasks.training import Training
+from mislabel.tasks import corruption
+from mislabel.tasks.corruption import LabelNoise
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.training import Training
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
-from tasks import draws
-from tasks.lanes import Lanes
-from tasks.training import Training
+from mislabel.tasks import draws
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.training import Training
 
 CPU = torch.device("cpu")
 WORD = (1 << 64) - 1

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tasks.conformance import CHECKS
-from tasks.registry import find_task, task_names
-from tasks.task import Task
+from mislabel.tasks.conformance import CHECKS
+from mislabel.tasks.registry import find_task, task_names
+from mislabel.tasks.task import Task
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from tasks.label_noise_sgd.inputs import drawn_inputs
-from tasks.lanes import Lanes
-from tasks.training import Training
+from mislabel.tasks.label_noise_sgd.inputs import drawn_inputs
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.training import Training
 
 
 @pytest.mark.parametrize("samples", [3, 40, 2500])

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.images import pictures
-from tasks.label_noise_sgd.lazy_rich import METRICS, TRAJECTORIES, Params, _network, _targets, task
-from tasks.lanes import Lanes
-from tasks.pack import Frame, Pack
+from mislabel.tasks.images import pictures
+from mislabel.tasks.label_noise_sgd.lazy_rich import METRICS, TRAJECTORIES, Params, _network, _targets, task
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Frame, Pack
 
 ALL = ", ".join(TRAJECTORIES)
 FC = Params(

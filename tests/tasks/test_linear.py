@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.label_noise_sgd.linear import Params, _data, _neurons, task
-from tasks.lanes import Lanes
-from tasks.pack import Frame, Pack
-from tasks.training import measured_steps
+from mislabel.tasks.label_noise_sgd.linear import Params, _data, _neurons, task
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Frame, Pack
+from mislabel.tasks.training import measured_steps
 
 SETTINGS: dict[str, Any] = {"samples": 12, "dim": 5, "precision": "float64", "frames": 12, "snapshots": 12}
 NARROW = Params(width=4, steps=700, step_size=0.03, sigma=0.5, **SETTINGS)

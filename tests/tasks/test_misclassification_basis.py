@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.lanes import Lanes
-from tasks.misclassification.basis import Params, conflicts, task
-from tasks.pack import Frame, Pack
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.misclassification.basis import Params, conflicts, task
+from mislabel.tasks.pack import Frame, Pack
 
 SETTINGS: dict[str, Any] = {
     "dim": 4, "width": 6, "steps": 120, "frames": 5, "snapshots": 5, "precision": "float64",

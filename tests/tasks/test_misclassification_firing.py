@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from tasks.images.networks import build
-from tasks.images.pictures import loaded
-from tasks.lanes import Lanes
-from tasks.misclassification.firing import associated, balanced, look
-from tasks.misclassification.images import Params
+from mislabel.tasks.images.networks import build
+from mislabel.tasks.images.pictures import loaded
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.misclassification.firing import associated, balanced, look
+from mislabel.tasks.misclassification.images import Params
 
 
 @pytest.mark.parametrize(

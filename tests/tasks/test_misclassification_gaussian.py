@@ -6,9 +6,9 @@ import pytest
 import torch
 from scipy import stats
 
-from tasks.lanes import Lanes
-from tasks.misclassification.gaussian import gaussian_inputs
-from tasks.misclassification.neuron import Params
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.misclassification.gaussian import gaussian_inputs
+from mislabel.tasks.misclassification.neuron import Params
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

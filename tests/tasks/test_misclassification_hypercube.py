@@ -10,10 +10,10 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from tasks.lanes import Lanes
-from tasks.misclassification.hypercube import Params, _data, task
-from tasks.misclassification.two_layers import look
-from tasks.pack import Frame, Pack
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.misclassification.hypercube import Params, _data, task
+from mislabel.tasks.misclassification.two_layers import look
+from mislabel.tasks.pack import Frame, Pack
 
 SMALL = Params(
     dim=3, width=12, samples=6, test_samples=30, steps=1024, frames=5, learning_rate=0.1, noise_rate=0.1,

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.conformance import CHECKS
-from tasks.images import pictures
-from tasks.lanes import Lanes
-from tasks.misclassification.images import Params, _network, _targets, _training_loss, task
-from tasks.pack import Frame, Pack
-from tasks.parameters import Value
-from tasks.task import Task
+from mislabel.tasks.conformance import CHECKS
+from mislabel.tasks.images import pictures
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.misclassification.images import Params, _network, _targets, _training_loss, task
+from mislabel.tasks.pack import Frame, Pack
+from mislabel.tasks.parameters import Value
+from mislabel.tasks.task import Task
 
 SMALL = Params(
     width=12, samples=100, test_samples=50, steps=230, frames=3, learning_rate=0.05, drops="0.55, 2", drop=0.5,

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tasks.misclassification.many_outputs import Sgd
+from mislabel.tasks.misclassification.many_outputs import Sgd
 
 LANES, DIM, WIDTH, OUTPUTS = 3, 6, 9, 4
 

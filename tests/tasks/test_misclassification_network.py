@@ -9,10 +9,10 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from tasks.lanes import Lanes
-from tasks.misclassification.gaussian import gaussian_inputs
-from tasks.misclassification.network import Params, task
-from tasks.pack import Frame, Pack
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.misclassification.gaussian import gaussian_inputs
+from mislabel.tasks.misclassification.network import Params, task
+from mislabel.tasks.pack import Frame, Pack
 
 SETTINGS: dict[str, Any] = {
     "dim": 4, "width": 6, "steps": 75, "frames": 5, "snapshots": 5, "test_samples": 40, "precision": "float64",

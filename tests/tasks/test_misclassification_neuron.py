@@ -9,10 +9,10 @@ import pytest
 import torch
 from scipy import stats
 
-from tasks.lanes import Lanes
-from tasks.misclassification.gaussian import gaussian_inputs
-from tasks.misclassification.neuron import Params, task
-from tasks.pack import Frame, Pack
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.misclassification.gaussian import gaussian_inputs
+from mislabel.tasks.misclassification.neuron import Params, task
+from mislabel.tasks.pack import Frame, Pack
 
 SETTINGS: dict[str, Any] = {"dim": 5, "steps": 150, "frames": 5, "snapshots": 5, "test_samples": 40}
 HINGE = Params(

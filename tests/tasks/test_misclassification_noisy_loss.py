@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.lanes import Lanes
-from tasks.misclassification.neuron import Params
-from tasks.misclassification.noisy_loss import label_chances, loss_of, mean_chances, pull_of, strengths
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.misclassification.neuron import Params
+from mislabel.tasks.misclassification.noisy_loss import label_chances, loss_of, mean_chances, pull_of, strengths
 
 HINGE = Params(loss="hinge", learning_rate=0.3, hinge_offset=0.0, precision="float64")
 OFFSET = replace(HINGE, hinge_offset=0.7)

@@ -6,9 +6,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tasks.lanes import Lanes
-from tasks.misclassification.noisy_loss import strengths
-from tasks.misclassification.two_layers import Sgd, TwoLayers, all_right, initial_layers, look
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.misclassification.noisy_loss import strengths
+from mislabel.tasks.misclassification.two_layers import Sgd, TwoLayers, all_right, initial_layers, look
 
 
 def two_layers(**settings: object) -> TwoLayers:

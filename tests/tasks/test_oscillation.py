@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from analysis import theory
-from tasks.label_noise_sgd.oscillation import BLOCK, Params, _data, _expected_square_norm, _signs, task
-from tasks.lanes import Lanes
-from tasks.pack import Frame, Pack
+from mislabel.analysis import theory
+from mislabel.tasks.label_noise_sgd.oscillation import BLOCK, Params, _data, _expected_square_norm, _signs, task
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Frame, Pack
 
 SETTINGS: dict[str, Any] = {"precision": "float64", "frames": 12, "snapshots": 12}
 FEW = Params(samples=7, dim=3, width=5, steps=700, step_size=0.05, **SETTINGS)

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.lanes import Lanes
-from tasks.pack import Frame, Pack
-from tasks.parameters import knob, shape
-from tasks.task import Metric, State, Task
-from tasks.training import Training
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Frame, Pack
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.task import Metric, State, Task
+from mislabel.tasks.training import Training
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from tasks.parameters import knob, parameters_of, shape, values_of
-from tasks.registry import find_task, task_names
-from tasks.training import Training
+from mislabel.tasks.parameters import knob, parameters_of, shape, values_of
+from mislabel.tasks.registry import find_task, task_names
+from mislabel.tasks.training import Training
 
 
 @dataclass(frozen=True, kw_only=True)

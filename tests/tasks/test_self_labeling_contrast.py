@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tasks.self_labeling.contrast import contrast, key_set, log_similarity, one_hot, one_hot_contrast, unit
+from mislabel.tasks.self_labeling.contrast import contrast, key_set, log_similarity, one_hot, one_hot_contrast, unit
 
 GENERATOR = torch.Generator().manual_seed(0)
 

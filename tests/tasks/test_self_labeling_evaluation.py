@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.lanes import Lanes
-from tasks.self_labeling.batches import Batches
-from tasks.self_labeling.evaluation import evaluated, features, labels_given
-from tasks.self_labeling.neighbours import neighbour_accuracy
-from tasks.self_labeling.sane import Params, _encoder, task
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.self_labeling.batches import Batches
+from mislabel.tasks.self_labeling.evaluation import evaluated, features, labels_given
+from mislabel.tasks.self_labeling.neighbours import neighbour_accuracy
+from mislabel.tasks.self_labeling.sane import Params, _encoder, task
 
 SMALL = Params(samples=200, test_samples=100, batch=32, depth=2, width=4, neighbours=7, probe_epochs=5, steps=10)
 

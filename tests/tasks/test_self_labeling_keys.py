@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from tasks.lanes import Lanes
-from tasks.self_labeling.keys import NOBODY, enqueued, random_dictionary
-from tasks.training import Training
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.self_labeling.keys import NOBODY, enqueued, random_dictionary
+from mislabel.tasks.training import Training
 
 
 @pytest.mark.parametrize(("size", "batch"), [(8, 4), (7, 3), (3, 5), (4, 4)], ids=str)

@@ -5,9 +5,9 @@ import pytest
 import torch
 from scipy import stats
 
-from tasks.lanes import Lanes
-from tasks.self_labeling.mixup import beta, mixed, partners
-from tasks.training import Training
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.self_labeling.mixup import beta, mixed, partners
+from mislabel.tasks.training import Training
 
 
 def lanes_of(count: int, precision: str = "float32") -> Lanes[Training]:

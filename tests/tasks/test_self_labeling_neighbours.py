@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.self_labeling import neighbours
-from tasks.self_labeling.neighbours import neighbour_accuracy, neighbour_classes
+from mislabel.tasks.self_labeling import neighbours
+from mislabel.tasks.self_labeling.neighbours import neighbour_accuracy, neighbour_classes
 
 
 def features(*size: int) -> Tensor:

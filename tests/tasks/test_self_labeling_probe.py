@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks import corruption
-from tasks.lanes import Lanes
-from tasks.self_labeling.probe import accuracy, trained
-from tasks.training import Training
+from mislabel.tasks import corruption
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.self_labeling.probe import accuracy, trained
+from mislabel.tasks.training import Training
 
 
 def lanes_of(*seeds: int) -> Lanes[Training]:

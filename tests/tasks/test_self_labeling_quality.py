@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.self_labeling.quality import quality
-from tasks.self_labeling.refinery import refined
+from mislabel.tasks.self_labeling.quality import quality
+from mislabel.tasks.self_labeling.refinery import refined
 
 NAMES = ("distance", "class_mass", "others_class_mass", "agreement", "entropy", "confidence")
 

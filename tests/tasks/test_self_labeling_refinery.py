@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tasks.self_labeling.contrast import one_hot
-from tasks.self_labeling.refinery import REFINERIES, refined, seen_by_positives, seen_of_others
+from mislabel.tasks.self_labeling.contrast import one_hot
+from mislabel.tasks.self_labeling.refinery import REFINERIES, refined, seen_by_positives, seen_of_others
 
 SHARPNESS, CONFIDENCE = torch.tensor([0.8, 0.5], dtype=torch.float64), torch.tensor([0.7, 3.0], dtype=torch.float64)
 

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sweeps.check import checked_spec
-from sweeps.document import Document
-from sweeps.inline import run_inline
-from sweeps.launch import prepare
-from sweeps.store import Store
-from tasks.lanes import Lanes
-from tasks.pack import Frame, Pack
-from tasks.self_labeling.batches import Batches
-from tasks.self_labeling.mixup import beta, partners
-from tasks.self_labeling.sane import Params, _encoder, _losses, task
+from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.document import Document
+from mislabel.sweeps.inline import run_inline
+from mislabel.sweeps.launch import prepare
+from mislabel.sweeps.store import Store
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Frame, Pack
+from mislabel.tasks.self_labeling.batches import Batches
+from mislabel.tasks.self_labeling.mixup import beta, partners
+from mislabel.tasks.self_labeling.sane import Params, _encoder, _losses, task
 from tests.bowls import CPU, MACHINE, runs_of
 
 SMALL = Params(
@@ -220,7 +220,7 @@ def test_virtual_queries_of_several_crops_count_as_their_mean() -> None:
 
 def test_images_that_stay_off_the_device_train_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     on_device = frames_of(replace(SMALL, steps=2, frames=2, probe_epochs=1))
-    monkeypatch.setattr("tasks.self_labeling.batches._ON_DEVICE", 0)
+    monkeypatch.setattr("mislabel.tasks.self_labeling.batches._ON_DEVICE", 0)
     elsewhere = frames_of(replace(SMALL, steps=2, frames=2, probe_epochs=1))
     for one, other in zip(on_device, elsewhere, strict=True):
         assert all(np.array_equal(one.metrics[name], other.metrics[name], equal_nan=True) for name in one.metrics)

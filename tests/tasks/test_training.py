@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.training import Training, measured_steps, snapshot_steps
+from mislabel.tasks.training import Training, measured_steps, snapshot_steps
 
 TRAININGS = st.builds(
     Training,

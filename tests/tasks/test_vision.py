@@ -3,7 +3,7 @@ import sys
 
 import torch
 
-from tasks.vision import vision
+from mislabel.tasks.vision import vision
 
 
 def test_torchvisions_parts_can_be_used() -> None:

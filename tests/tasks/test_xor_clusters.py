@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.lanes import Lanes
-from tasks.pack import Frame, Pack
-from tasks.xor_clusters import CAPTURED, GRID, REACH, Params, _data, _inputs, _made, conflicts, task
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Frame, Pack
+from mislabel.tasks.xor_clusters import CAPTURED, GRID, REACH, Params, _data, _inputs, _made, conflicts, task
 
 LOW = Params(samples=24, dim=6, width=10, test_samples=20, steps=30, step_size=0.3, precision="float64", frames=8)
 HIGH = Params(samples=16, dim=60, width=20, test_samples=20, steps=500, step_size=2.0, precision="float64", frames=8)

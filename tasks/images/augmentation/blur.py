@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.lanes import Lanes
+from mislabel.tasks.lanes import Lanes
 
 
 def drawn_widths(

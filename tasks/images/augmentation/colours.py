@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.lanes import Lanes
+from mislabel.tasks.lanes import Lanes
 
 GRAY = (0.2989, 0.587, 0.114)
 """Weights of red, green and blue, as in torchvision."""

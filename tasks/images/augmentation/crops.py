@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.lanes import Lanes
+from mislabel.tasks.lanes import Lanes
 
 _TRIES = 10
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.images.augmentation.operations import LEVELS, OPERATIONS, apply_each
-from tasks.lanes import Lanes
+from mislabel.tasks.images.augmentation.operations import LEVELS, OPERATIONS, apply_each
+from mislabel.tasks.lanes import Lanes
 
 _NONE = len(OPERATIONS)
 

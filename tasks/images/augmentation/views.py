@@ -25,10 +25,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from tasks.images.augmentation import blur, colours, crops
-from tasks.images.augmentation.colours import Jitter
-from tasks.images.augmentation.strong import drawn_rounds, strengthened
-from tasks.lanes import Lanes
+from mislabel.tasks.images.augmentation import blur, colours, crops
+from mislabel.tasks.images.augmentation.colours import Jitter
+from mislabel.tasks.images.augmentation.strong import drawn_rounds, strengthened
+from mislabel.tasks.lanes import Lanes
 
 # Images whose pixels are counted at once.
 _COUNTED_AT_ONCE = 256

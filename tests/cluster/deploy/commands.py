@@ -2,7 +2,7 @@
 
 import click
 
-from sweeps.commands.main import cli
+from mislabel.sweeps.commands.main import cli
 
 
 def check_mislabel(words: list[str]) -> None:

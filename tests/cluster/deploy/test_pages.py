@@ -7,7 +7,7 @@ import subprocess
 import click
 import pytest
 
-from sweeps.commands.main import COMMANDS, cli
+from mislabel.sweeps.commands.main import COMMANDS, cli
 from tests.cluster.deploy.commands import check_mislabel, check_ray
 from tests.cluster.deploy.files import DEPLOY, PAGES, TEXTS, read
 from tests.cluster.deploy.kuberay import RayJob

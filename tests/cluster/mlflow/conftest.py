@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from cluster import mlflow_server
-from cluster.address import Address, free_ports
-from cluster.mlflow_view import default_uri
-from cluster.process import end, start
-from sweeps.store import Store, SweepFiles
+from mislabel.cluster import mlflow_server
+from mislabel.cluster.address import Address, free_ports
+from mislabel.cluster.mlflow_view import default_uri
+from mislabel.cluster.process import end, start
+from mislabel.sweeps.store import Store, SweepFiles
 from tests.bowls import run
 from tests.cluster.heads import until
 

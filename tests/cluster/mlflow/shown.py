@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
-from cluster.address import free_ports
-from sweeps.store import SweepFiles
+from mislabel.cluster.address import free_ports
+from mislabel.sweeps.store import SweepFiles
 
 MLFLOWS_OWN_WARNINGS = pytest.mark.filterwarnings(
     "ignore:The ``noload`` loader strategy is deprecated",  # MLflow's own use of SQLAlchemy

@@ -7,9 +7,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from cluster.mlflow_points import Span, finals_of, points_of
-from cluster.mlflow_view import sync
-from sweeps.store import Store
+from mislabel.cluster.mlflow_points import Span, finals_of, points_of
+from mislabel.cluster.mlflow_view import sync
+from mislabel.sweeps.store import Store
 from tests.bowls import run
 from tests.cluster.mlflow.shown import MLFLOWS_OWN_WARNINGS, client_of, nested_runs, runs_table
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import analysis
-from cluster.mlflow_view import sync
-from sweeps.store import Store, SweepFiles
-from sweeps.worker import record_failure
+import mislabel
+from mislabel.cluster.mlflow_view import sync
+from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.worker import record_failure
 from tests.bowls import cut_short, prepared, run
 from tests.cluster.mlflow.shown import (
     MLFLOWS_OWN_WARNINGS,
@@ -77,7 +77,7 @@ def test_the_parent_tells_what_varied_what_is_best_and_where_it_comes_from(store
     assert "| x | 0.0, 1.0, 2.0 |" in note
     assert "| rate | 0.4 … 0.8 (linear, 2 points) |" in note
     assert f"| 2 | 0.8 | [{best:.4g} ± " in note
-    assert f"analysis.load({store.address!r}, 'bowls')" in note
+    assert f"mislabel.load({store.address!r}, 'bowls')" in note
     launch = files.launches()[-1]
     assert parent.data.tags["launch.versions.torch"] == launch["versions"]["torch"]
     assert parent.data.tags["launch.host"] == launch["host"]
@@ -133,7 +133,7 @@ def test_cells_on_the_front_are_tagged_as_long_as_they_are_on_it(store: Store, u
     space["level"] = {"values": [1, 100]}
     files = run(store, parameters=space, metric=both).files
     sync(files, uri)
-    means = analysis.load(store.address, "bowls").front()
+    means = mislabel.load(store.address, "bowls").front()
     assert tagged() == {f"x={row['x']:g} level={row['level']}" for _, row in means.iterrows()}
     assert tagged() >= {"x=0 level=100", "x=3 level=100"}
     assert sync(files, uri) == 0
@@ -141,7 +141,7 @@ def test_cells_on_the_front_are_tagged_as_long_as_they_are_on_it(store: Store, u
 
 def test_cells_that_were_stopped_are_tagged_and_are_not_among_the_best(store: Store, uri: str) -> None:
     files = run(store, parameters={"x": {"values": [0.0, 1.0, 3.0]}}).files
-    sweep = analysis.load(store.address, "bowls")
+    sweep = mislabel.load(store.address, "bowls")
     best = sweep.read("runs", ["run_id"], {"x": 3})["run_id"].tolist()
     cut_short(files, best[:1], 1)
     sync(files, uri)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sweeps.commands.main import main
+from mislabel.sweeps.commands.main import main
 from tests.bowls import bowl_values
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.address import free_ports
-from cluster.secret import make_secret
+from mislabel.cluster.address import free_ports
+from mislabel.cluster.secret import make_secret
 from tests.sweeps.commands.conftest import Mislabel
 
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tasks.data import images
-from tasks.data.catalogue import SOURCES
+from mislabel.tasks.data import images
+from mislabel.tasks.data.catalogue import SOURCES
 from tests.sweeps.commands.conftest import Mislabel
 from tests.tasks.data.tiny import PIXELS, TINY, write_pixels
 

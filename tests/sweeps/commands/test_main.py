@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sweeps.commands.main import COMMANDS, main
-from sweeps.errors import SpecError
+from mislabel.sweeps.commands.main import COMMANDS, main
+from mislabel.sweeps.errors import SpecError
 from tests.bowls import bowl_values
 from tests.sweeps.commands.conftest import Mislabel
 
@@ -23,7 +23,7 @@ def process(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]"
 def loaded_by(*arguments: str, folder: Path) -> list[str]:
     """Heavy packages that are loaded once the command has ended."""
     script = (
-        "import sys\nfrom sweeps.commands.main import main\n"
+        "import sys\nfrom mislabel.sweeps.commands.main import main\n"
         f"sys.argv = ['mislabel', *{list(arguments)!r}]\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         f"print('loaded', *[name for name in {HEAVY!r} if name in sys.modules])"

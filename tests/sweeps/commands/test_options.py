@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.state import Folder, State
-from sweeps.commands.options import _without_nan, _without_place, put_json, say
-from sweeps.store import Store
+from mislabel.cluster.state import Folder, State
+from mislabel.sweeps.commands.options import _without_nan, _without_place, put_json, say
+from mislabel.sweeps.store import Store
 from tests.sweeps.commands.conftest import Mislabel, Said
 
 numbers = st.floats() | st.integers() | st.text(max_size=3) | st.none() | st.booleans()

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from sweeps.commands.plan import stopping_in_words
-from sweeps.spec import EarlyTerminate
+from mislabel.sweeps.commands.plan import stopping_in_words
+from mislabel.sweeps.spec import EarlyTerminate
 from tests.bowls import bowl_spec
 from tests.sweeps.commands.conftest import Mislabel, Said
 

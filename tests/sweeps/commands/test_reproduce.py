@@ -7,8 +7,8 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
-from sweeps.commands.main import cli
-from sweeps.datasets import DataMissingError
+from mislabel.sweeps.commands.main import cli
+from mislabel.sweeps.datasets import DataMissingError
 
 
 def _reproduce(*words: str) -> Result:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 
-import analysis
+from mislabel import load
 from tests.bowls import cut_short
 from tests.sweeps.commands.conftest import Mislabel, Said
 
@@ -24,7 +24,7 @@ def test_cells_are_printed_best_first_with_mean_and_interval(mislabel: Mislabel)
     lines = [line.split() for line in said.out.splitlines()]
     assert lines[0] == ["x", "surface", "seeds", "loss"]
     assert [line[0] for line in lines[1:]] == ["2", "2", "1", "1", "0", "0"]
-    best = analysis.load("results", "bowls").cells("loss").sort_values("mean").iloc[0]
+    best = load("results", "bowls").cells("loss").sort_values("mean").iloc[0]
     assert lines[1][3:] == [f"{best['mean']:.4g}", "±", f"{best['high'] - best['mean']:.2g}"]
 
 
@@ -118,7 +118,7 @@ def test_one_objective_has_no_front(mislabel: Mislabel) -> None:
 
 @pytest.mark.usefixtures("bowls")
 def test_cells_that_were_stopped_come_last_and_say_where(mislabel: Mislabel) -> None:
-    sweep = analysis.load("results", "bowls")
+    sweep = load("results", "bowls")
     cut_short(sweep.files, sweep.read("runs", ["run_id"], {"x": 2})["run_id"].tolist(), 1)
     lines = [line.split() for line in mislabel("results", "bowls").out.splitlines()]
     assert lines[0] == ["x", "surface", "seeds", "stopped", "step", "loss"]

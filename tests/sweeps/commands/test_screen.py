@@ -1,7 +1,7 @@
 import pytest
 
-from sweeps.commands.screen import ProgressLine, amount, columns, count, duration, progress_text
-from sweeps.store import Store
+from mislabel.sweeps.commands.screen import ProgressLine, amount, columns, count, duration, progress_text
+from mislabel.sweeps.store import Store
 from tests.bowls import prepared
 from tests.sweeps.test_feed import finished, next_order
 
@@ -58,6 +58,6 @@ def test_without_a_terminal_a_line_is_written_every_few_seconds(
     with ProgressLine(launch.feed, launch.spec).shown() as line:
         line.update()
         assert capfd.readouterr() == ("", "")
-        monkeypatch.setattr("sweeps.commands.screen._LINE_SECONDS", 0.0)
+        monkeypatch.setattr("mislabel.sweeps.commands.screen._LINE_SECONDS", 0.0)
         line.update()
         assert capfd.readouterr() == ("", "0/6 runs\n")

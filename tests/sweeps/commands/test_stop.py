@@ -1,9 +1,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from sweeps.heartbeat import ASKED
-from sweeps.launch import Launch
-from sweeps.store import Store
+from mislabel.sweeps.heartbeat import ASKED
+from mislabel.sweeps.launch import Launch
+from mislabel.sweeps.store import Store
 from tests.bowls import prepared, run, runs_of
 from tests.sweeps.commands.conftest import Mislabel, Said
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from sweeps.commands.submit import login
+from mislabel.sweeps.commands.submit import login
 from tests.sweeps.commands.conftest import Mislabel
 
 

@@ -4,8 +4,8 @@ import warnings
 
 import numpy as np
 
-from tasks.data import cifar
-from tasks.data.catalogue import SOURCES
+from mislabel.tasks.data import cifar
+from mislabel.tasks.data.catalogue import SOURCES
 
 
 def test_the_file_of_class_names_is_bit_for_bit_the_published_one() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tasks.data import packages
-from tasks.data.catalogue import SOURCES
-from tasks.data.download import FetchError, download
-from tasks.vision import vision
+from mislabel.tasks.data import packages
+from mislabel.tasks.data.catalogue import SOURCES
+from mislabel.tasks.data.download import FetchError, download
+from mislabel.tasks.vision import vision
 
 CONTENT = bytes(range(256)) * 4096
 MD5 = hashlib.md5(CONTENT).hexdigest()

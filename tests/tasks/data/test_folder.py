@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.data.folder import alone, choose_folder, chosen_folder, data_folder, md5_of, shown, written_whole
+from mislabel.tasks.data.folder import alone, choose_folder, chosen_folder, data_folder, md5_of, shown, written_whole
 
 
 def test_the_folder_is_given_or_named_by_the_environment_or_in_the_cache(

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.data import catalogue, images, packages
-from tasks.data.catalogue import SOURCES, Source
-from tasks.data.download import FetchError, Show
-from tasks.data.images import AbsentData, DamagedData, DataError, Images, part, subset
+from mislabel.tasks.data import catalogue, images, packages
+from mislabel.tasks.data.catalogue import SOURCES, Source
+from mislabel.tasks.data.download import FetchError, Show
+from mislabel.tasks.data.images import AbsentData, DamagedData, DataError, Images, part, subset
 from tests.tasks.data.tiny import PIXELS, TINY, write_pixels
 
 
@@ -280,7 +280,7 @@ def test_published_data_is_as_it_should_be(name: str) -> None:
 def test_every_data_set_that_can_be_fetched_is_also_in_a_package() -> None:
     assert catalogue.SOURCES.keys() == packages.SOURCES.keys()
     for name, checksums in (("CIFAR10", ["train_list", "test_list"]),):
-        from tasks.vision import vision
+        from mislabel.tasks.vision import vision
 
         published = getattr(vision("datasets"), name)
         listed = {file: md5 for each in checksums for file, md5 in getattr(published, each)}

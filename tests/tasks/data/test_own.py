@@ -5,8 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from tasks.data.images import DataError, images, names
-from tasks.data.own import convert_folder
+from mislabel.tasks.data.images import DataError, images, names
+from mislabel.tasks.data.own import convert_folder
 
 
 def silent(what: str, done: int, total: int) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tasks.data.images import DataError
-from tasks.data.pixels import pixels_of
+from mislabel.tasks.data.images import DataError
+from mislabel.tasks.data.pixels import pixels_of
 
 
 def painted(folder: Path, count: int, grey: bool = False) -> list[str]:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from tasks.data.catalogue import Source, Tensors
-from tasks.data.download import FetchError, Show
+from mislabel.tasks.data.catalogue import Source, Tensors
+from mislabel.tasks.data.download import FetchError, Show
 
 PIXELS = bytes(range(60))
 

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.images.derivatives import descend, gradients
-from tasks.images.network import Network
-from tasks.images.networks import Architecture, build
-from tasks.lanes import Lanes
-from tasks.training import Training
+from mislabel.tasks.images.derivatives import descend, gradients
+from mislabel.tasks.images.network import Network
+from mislabel.tasks.images.networks import Architecture, build
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.training import Training
 
 SMALL: dict[str, tuple[tuple[int, int, int], dict[str, int]]] = {
     "fc": ((1, 4, 4), {"depth": 3, "width": 7}),

@@ -3,9 +3,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.images.augmentation.shifts import padded_crop_and_flip, shifted
-from tasks.lanes import Lanes
-from tasks.training import Training
+from mislabel.tasks.images.augmentation.shifts import padded_crop_and_flip, shifted
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.training import Training
 
 
 def lanes_of(*seeds: int) -> Lanes[Training]:

@@ -8,12 +8,12 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
-from tasks.images.augmentation.colours import Jitter
-from tasks.images.augmentation.operations import OPERATIONS, apply_each
-from tasks.images.augmentation.strong import drawn_rounds, strengthened
-from tasks.images.augmentation.views import Views, cifar10
-from tasks.lanes import Lanes
-from tasks.training import Training
+from mislabel.tasks.images.augmentation.colours import Jitter
+from mislabel.tasks.images.augmentation.operations import OPERATIONS, apply_each
+from mislabel.tasks.images.augmentation.strong import drawn_rounds, strengthened
+from mislabel.tasks.images.augmentation.views import Views, cifar10
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.training import Training
 
 SIZES = [(3, 32, 32), (1, 28, 28), (3, 17, 24), (1, 8, 8)]
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.images.derivatives import along, descend, gradients, linearized, sample_gradients
+from mislabel.tasks.images.derivatives import along, descend, gradients, linearized, sample_gradients
 from tests.tasks.images.small import SMALL, WITHOUT_BATCH_NORM, batch, lanes_of, small, some_direction
 
 

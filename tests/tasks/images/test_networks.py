@@ -5,12 +5,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.images.architectures import KINDS
-from tasks.images.derivatives import along, gradients
-from tasks.images.layered import LayeredNetwork
-from tasks.images.network import Seen
-from tasks.images.networks import architecture_conflicts, build, has_batch_norm
-from tasks.lanes import Lanes
+from mislabel.tasks.images.architectures import KINDS
+from mislabel.tasks.images.derivatives import along, gradients
+from mislabel.tasks.images.layered import LayeredNetwork
+from mislabel.tasks.images.network import Seen
+from mislabel.tasks.images.networks import architecture_conflicts, build, has_batch_norm
+from mislabel.tasks.lanes import Lanes
 from tests.tasks.images.small import (
     SMALL,
     Params,
@@ -57,7 +57,7 @@ def test_cutting_lanes_into_parts_changes_nothing(kind: str, monkeypatch: pytest
     network, _, state = small(kind)
     x = batch(kind, 3, 5)
     whole = network.forward(state, x, training=True, watch=True)
-    monkeypatch.setattr("tasks.images.layered._SHARED_NUMBERS", 1)
+    monkeypatch.setattr("mislabel.tasks.images.layered._SHARED_NUMBERS", 1)
     parts = network.forward(state, x, training=True, watch=True)
     torch.testing.assert_close(parts.outputs, whole.outputs)
     for name in whole.hidden:
@@ -87,7 +87,7 @@ def test_cutting_batches_into_parts_changes_nothing(kind: str, shared: bool, mon
         sizes.append(x.shape[-4])
         return plain(self, own, x, lanes, *how)
 
-    monkeypatch.setattr("tasks.images.layered._PART_NUMBERS", 1)
+    monkeypatch.setattr("mislabel.tasks.images.layered._PART_NUMBERS", 1)
     monkeypatch.setattr(LayeredNetwork, "_pass", counted)
     parts = looked_at()
     # Batch norm mixes the images of a batch in training, which is one pass of the three.
@@ -197,7 +197,7 @@ def test_resnet9_is_that_of_a_plain_reading(pixels: int, last: int) -> None:
 
 
 def test_torchvisions_resnet_is_that_of_torchvision() -> None:
-    from tasks.vision import vision
+    from mislabel.tasks.vision import vision
 
     network, _, state = small("resnet18", 1)
     module = vision("models.resnet").resnet18(num_classes=4)

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.data import images
-from tasks.data.images import DataError
-from tasks.images import pictures
-from tasks.images.dense import DenseNetwork
-from tasks.images.network import Network
-from tasks.images.networks import Architecture, build
-from tasks.images.pictures import Pictures
-from tasks.lanes import Lanes
+from mislabel.tasks.data import images
+from mislabel.tasks.data.images import DataError
+from mislabel.tasks.images import pictures
+from mislabel.tasks.images.dense import DenseNetwork
+from mislabel.tasks.images.network import Network
+from mislabel.tasks.images.networks import Architecture, build
+from mislabel.tasks.images.pictures import Pictures
+from mislabel.tasks.lanes import Lanes
 
 
 @dataclass(frozen=True, kw_only=True)

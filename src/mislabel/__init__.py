@@ -1,0 +1,30 @@
+"""Sweeps for research on learning with label noise.
+
+    import mislabel
+    sweep = mislabel.load("results", "quickstart")
+    sweep.runs                                        # one row per run
+    sweep.cells("test_accuracy")                      # mean, std, n, 95 % interval per cell
+    sweep.curve("noisy_accuracy", by="noise_rate")    # mean and interval per step
+    sweep.front()                                     # the Pareto front of several objectives
+    sweep.importance("test_accuracy")                 # how much each parameter matters, with an interval
+    sweep.study()                                     # the sweep as an Optuna study, one trial per cell
+
+The folders `tasks`, `sweeps`, `cluster` and `analysis` at the top of the repository are imported as `mislabel.tasks` and so
+on; links beside this file lead to them. One import name keeps them apart from a user's own `tasks.py` or `analysis/`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mislabel.analysis.sweep import Sweep, load
+
+__all__ = ["Sweep", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public names on first use: the command line starts without pandas."""
+    if name in __all__:
+        from mislabel.analysis import sweep
+
+        return getattr(sweep, name)
+    raise AttributeError(f"module 'mislabel' has no attribute {name!r}")
