@@ -190,7 +190,7 @@ def test_optuna_draws_the_front_of_several_objectives(sweep: Sweep) -> None:
 
 def test_a_study_is_made_without_torch_and_without_a_word(sweep: Sweep) -> None:
     script = (
-        "import sys, warnings, analysis\n"
+        "import sys, warnings, mislabel\n"
         "warnings.simplefilter('error')\n"
         f"mislabel.load({str(Path(sweep.files.address).parent)!r}, 'bowls').study()\n"
         "print([name for name in ('torch', 'ray', 'mlflow', 'matplotlib') if name in sys.modules])"

@@ -246,7 +246,7 @@ def test_only_the_columns_that_are_asked_for_are_read(store: Store, monkeypatch:
 
 def test_reading_a_sweep_loads_neither_torch_nor_ray_nor_mlflow(sweep: Sweep) -> None:
     script = (
-        "import sys, analysis\n"
+        "import sys, mislabel\n"
         f"sweep = mislabel.load({str(Path(sweep.files.address).parent)!r}, 'bowls')\n"
         "sweep.cells('loss'), sweep.curve('loss', by='x'), sweep.runs\n"
         "print([name for name in ('torch', 'ray', 'mlflow', 'optuna', 'matplotlib') if name in sys.modules])"
