@@ -10,8 +10,8 @@ from mislabel.sweeps.feed import Feed
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.referee import watch_of
 from mislabel.sweeps.store import SweepFiles
-from mislabel.sweeps.worker import Report, Worker, device_name
-from mislabel.tasks.footprint import is_out_of_memory, memory_of
+from mislabel.sweeps.worker import Report, Worker
+from mislabel.tasks.device.memory import device_name, is_out_of_memory, memory_of
 
 STRETCH_SECONDS = 1.0
 

@@ -15,10 +15,9 @@ from typing import Any, Protocol
 import torch
 
 from mislabel.sweeps.store import SweepFiles
-from mislabel.sweeps.worker import device_name
-from mislabel.tasks import allocator
-from mislabel.tasks.arithmetic import be_exact
-from mislabel.tasks.footprint import is_out_of_memory, peak_bytes
+from mislabel.tasks.device import allocator
+from mislabel.tasks.device.determinism import be_exact
+from mislabel.tasks.device.memory import device_name, is_out_of_memory, peak_bytes
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Pack
 from mislabel.tasks.parameters import Value

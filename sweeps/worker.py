@@ -20,8 +20,9 @@ from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.outcome import Outcome, Record, Status
 from mislabel.sweeps.referee import Watch
 from mislabel.sweeps.store import SweepFiles
-from mislabel.tasks import allocator
-from mislabel.tasks.arithmetic import be_exact
+from mislabel.tasks.device import allocator
+from mislabel.tasks.device.determinism import be_exact
+from mislabel.tasks.device.memory import device_name
 from mislabel.tasks.pack import Frame, Judge
 from mislabel.tasks.registry import find_task
 
@@ -194,10 +195,6 @@ def record_failure(order: PackOrder, files: SweepFiles, error: str, status: Stat
 
 def about(device: torch.device, version: int) -> dict[str, Any]:
     return {"version": version, "host": platform.node(), "device": device_name(device)}
-
-
-def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 def _bytes(value: dict[str, Any]) -> bytes:

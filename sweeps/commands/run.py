@@ -161,7 +161,7 @@ def _machine(venue: Venue, resources: "Resources") -> Iterator[tuple["Machine", 
 
     if venue.inline:
         from mislabel.sweeps.inline import run_inline
-        from mislabel.tasks.footprint import memory_of
+        from mislabel.tasks.device.memory import memory_of
 
         device = torch.device("cuda" if resources.gpu and torch.cuda.is_available() else "cpu")
         if resources.gpu and device.type == "cpu":

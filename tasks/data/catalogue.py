@@ -13,7 +13,7 @@ from torch import Tensor
 from mislabel.tasks.data import packages
 from mislabel.tasks.data.download import FetchError, Show, download
 from mislabel.tasks.data.folder import alone, md5_of
-from mislabel.tasks.vision import vision
+from mislabel.tasks.data.torchvision_import import vision
 
 Tensors = tuple[Tensor, Tensor]
 """Pixels (n c h w, uint8) and labels (n)."""

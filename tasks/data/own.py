@@ -9,7 +9,7 @@ from mislabel.tasks.data.download import Show
 from mislabel.tasks.data.folder import alone
 from mislabel.tasks.data.images import DataError, Images, held_out, images, is_own, keep
 from mislabel.tasks.data.pixels import pixels_of
-from mislabel.tasks.vision import vision
+from mislabel.tasks.data.torchvision_import import vision
 
 _TEST_FOLDERS = ("test", "val", "valid", "validation")
 Samples = list[tuple[str, int]]

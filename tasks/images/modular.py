@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from mislabel.tasks.data.torchvision_import import vision
 from mislabel.tasks.images.network import Network, Seen, Weight
-from mislabel.tasks.vision import vision
 
 RESNETS = ("resnet18", "resnet34", "resnet50")
 _COUNTER = "num_batches_tracked"

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mislabel.tasks import allocator
 from mislabel.tasks.data.images import AbsentData, images
+from mislabel.tasks.device import allocator
 from mislabel.tasks.images import pictures
 from mislabel.tasks.images.networks import Architecture, build
 from mislabel.tasks.images.pictures import Pictures

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
-from mislabel.tasks import allocator
+from mislabel.tasks.device import allocator
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Pack
 from mislabel.tasks.registry import find_task

@@ -12,8 +12,8 @@ from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import Machine
 from mislabel.sweeps.sizing import Here, measure_speed
 from mislabel.sweeps.store import Store
-from mislabel.tasks.arithmetic import be_exact
-from mislabel.tasks.footprint import is_out_of_memory, memory_of, peak_bytes
+from mislabel.tasks.device.determinism import be_exact
+from mislabel.tasks.device.memory import is_out_of_memory, memory_of, peak_bytes
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Pack
 from mislabel.tasks.registry import find_task

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mislabel.sweeps.store import Store, SweepFiles
-from mislabel.tasks.footprint import is_out_of_memory
+from mislabel.tasks.device.memory import is_out_of_memory
 from tests.bowls import run, runs_of
 
 TIGHT: dict[str, Any] = {"task": "bowl.tight", "resources": {"pack": 16}, "seeds": 8}
@@ -77,7 +77,7 @@ def test_what_says_that_memory_does_not_suffice(error: Exception, expected: bool
 LIMITED = """
 import resource, sys
 import numpy, torch
-from mislabel.tasks.footprint import is_out_of_memory
+from mislabel.tasks.device.memory import is_out_of_memory
 torch.zeros(10)
 resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 for work in (lambda: torch.zeros(16 << 30, dtype=torch.uint8), lambda: numpy.ones(16 << 30, dtype=numpy.uint8)):

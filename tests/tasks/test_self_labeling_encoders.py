@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mislabel.tasks.data.torchvision_import import vision
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.self_labeling.encoders import FEATURES, HEAD, encoder, loadable
 from mislabel.tasks.self_labeling.sane import Params, init, weights
-from mislabel.tasks.vision import vision
 
 
 def shape_of(**given: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from mislabel.tasks.data import packages
 from mislabel.tasks.data.catalogue import SOURCES
 from mislabel.tasks.data.download import FetchError, download
-from mislabel.tasks.vision import vision
+from mislabel.tasks.data.torchvision_import import vision
 
 CONTENT = bytes(range(256)) * 4096
 MD5 = hashlib.md5(CONTENT).hexdigest()

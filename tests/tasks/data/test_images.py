@@ -280,7 +280,7 @@ def test_published_data_is_as_it_should_be(name: str) -> None:
 def test_every_data_set_that_can_be_fetched_is_also_in_a_package() -> None:
     assert catalogue.SOURCES.keys() == packages.SOURCES.keys()
     for name, checksums in (("CIFAR10", ["train_list", "test_list"]),):
-        from mislabel.tasks.vision import vision
+        from mislabel.tasks.data.torchvision_import import vision
 
         published = getattr(vision("datasets"), name)
         listed = {file: md5 for each in checksums for file, md5 in getattr(published, each)}

@@ -11,13 +11,13 @@ from PIL import Image
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mislabel.tasks.data.torchvision_import import vision
 from mislabel.tasks.images.augmentation import blur, colours, crops
 from mislabel.tasks.images.augmentation.colours import BRIGHTNESS, CONTRAST, HUE, SATURATION, Change, Jitter
 from mislabel.tasks.images.augmentation.crops import Boxes
 from mislabel.tasks.images.augmentation.views import Views, cifar10, imagenet, statistics
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.training import Training
-from mislabel.tasks.vision import vision
 
 reference = vision("transforms.v2.functional")
 STILL = Views(

@@ -197,7 +197,7 @@ def test_resnet9_is_that_of_a_plain_reading(pixels: int, last: int) -> None:
 
 
 def test_torchvisions_resnet_is_that_of_torchvision() -> None:
-    from mislabel.tasks.vision import vision
+    from mislabel.tasks.data.torchvision_import import vision
 
     network, _, state = small("resnet18", 1)
     module = vision("models.resnet").resnet18(num_classes=4)

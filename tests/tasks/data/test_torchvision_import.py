@@ -3,7 +3,7 @@ import sys
 
 import torch
 
-from mislabel.tasks.vision import vision
+from mislabel.tasks.data.torchvision_import import vision
 
 
 def test_torchvisions_parts_can_be_used() -> None:

@@ -69,3 +69,7 @@ class _Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _freed(self, key: int, size: int) -> None:
         self.live -= size
         self._known.discard(key)
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from mislabel.tasks import allocator
+from mislabel.tasks.device import allocator
 
 _FAULTS = """
 import resource
