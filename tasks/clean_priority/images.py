@@ -26,10 +26,10 @@ from mislabel.tasks.clean_priority import readout, segments
 from mislabel.tasks.clean_priority.sample_angles import class_angles
 from mislabel.tasks.clean_priority.segments import CLEAN, NOISY, SUMMED, Segments
 from mislabel.tasks.corruption import LabelNoise
-from mislabel.tasks.images import pictures
+from mislabel.tasks.images import image_training
+from mislabel.tasks.images.build_network import NetworkParams, architecture_conflicts, build
+from mislabel.tasks.images.image_training import Pictures
 from mislabel.tasks.images.network import Network
-from mislabel.tasks.images.networks import Architecture, architecture_conflicts, build
-from mislabel.tasks.images.pictures import Pictures
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import shape
 from mislabel.tasks.task import Metric, State, Task
@@ -40,7 +40,7 @@ _PART = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Params(Pictures, LabelNoise, Architecture):
+class Params(Pictures, LabelNoise, NetworkParams):
     steps: int = shape(1000, at_least=1, help="training steps, one batch each")
     frames: int = shape(51, at_least=2, help="how often metrics are measured, first and last step included")
     spacing: str = shape("linear", choices=("linear", "log"), help="how the measured steps are spaced")
@@ -92,24 +92,24 @@ _ANGLES = ("clean", "noisy", "other")
 def init(lanes: Lanes[Params]) -> State:
     _segments(lanes)
     step = torch.zeros(len(lanes), dtype=torch.int64, device=lanes.device)
-    return {**pictures.started(lanes, _network(lanes)), "step": step}
+    return {**image_training.started(lanes, _network(lanes)), "step": step}
 
 
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
-    given, classes = _segments(lanes).given, len(pictures.loaded(lanes).classes)
+    given, classes = _segments(lanes).given, len(image_training.loaded(lanes).classes)
 
     def loss(outputs: Tensor, index: Tensor, step: int) -> Tensor:
         y = _relabelled(lanes, given.gather(1, index.long()), classes, step)
         return readout.losses(outputs, corruption.smoothed(y, classes, lanes["smoothing"])).mean(dim=1)
 
     s = {name: tensor.clone() for name, tensor in s.items()}
-    pictures.train(lanes, _network(lanes), s, start, stop, loss)
+    image_training.train(lanes, _network(lanes), s, start, stop, loss)
     s["step"] += stop - start
     return s
 
 
 def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
-    parts, network, data = _segments(lanes), _network(lanes), pictures.loaded(lanes)
+    parts, network, data = _segments(lanes), _network(lanes), image_training.loaded(lanes)
     keeps = int(s["step"][0]) in snapshot_steps(lanes.shape)
     classes = range(len(data.classes))
     looks = [segments.look(lanes, network, s, parts, class_, kind) for class_ in classes for kind in (CLEAN, NOISY)]
@@ -124,7 +124,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     # Arrays are kept at snapshots alone, so nothing is made of them elsewhere.
     nothing = ratio.new_empty(len(lanes), 0)
     return {
-        "epoch": s["step"] / pictures.epoch_steps(lanes),
+        "epoch": s["step"] / image_training.epoch_steps(lanes),
         **_means(torch.stack([seen.sums for seen in looks], dim=1).view(len(lanes), -1, 2, len(SUMMED)), parts.counts),
         **_tested(lanes, network, s),
         "alpha": segments.ratio(total),
@@ -156,10 +156,10 @@ def _means(sums: Tensor, counts: Tensor) -> dict[str, Tensor]:
 
 
 def _tested(lanes: Lanes[Params], network: Network, s: State) -> dict[str, Tensor]:
-    data = pictures.loaded(lanes)
+    data = image_training.loaded(lanes)
     error, loss = (torch.zeros(len(lanes), dtype=lanes.dtype, device=lanes.device) for _ in range(2))
-    for part in pictures.parts(len(data.test_y), _PART):
-        outputs = network.forward(s, pictures.scaled(lanes, data.test_x[part])).outputs
+    for part in image_training.parts(len(data.test_y), _PART):
+        outputs = network.forward(s, image_training.scaled(lanes, data.test_x[part])).outputs
         y = data.test_y[part].expand(len(lanes), -1)
         error += readout.wrong(outputs, y).sum(dim=1)
         loss += readout.losses(outputs, readout.whole_labels(y, len(data.classes), lanes.dtype)).sum(dim=1)
@@ -170,22 +170,22 @@ def _relabelled(lanes: Lanes[Params], y: Tensor, classes: int, step: int) -> Ten
     """The labels y (l b) of a step, of which some may be replaced."""
     if not any(params.relabel_rate for params in lanes.params):
         return y
-    whole = pictures.filled_up(lanes, y)[:, None]
+    whole = image_training.filled_up(lanes, y)[:, None]
     drawn = corruption.relabelled(lanes, whole, classes, lanes["relabel_rate"], range(step, step + 1))
     return drawn[:, 0, : y.shape[1]]
 
 
 def _network(lanes: Lanes[Params]) -> Network:
-    data = pictures.loaded(lanes)
+    data = image_training.loaded(lanes)
     return build(lanes.shape, data.size, readout.logits(len(data.classes)))
 
 
 def _segments(lanes: Lanes[Params]) -> Segments:
     def made() -> Segments:
-        data = pictures.loaded(lanes)
+        data = image_training.loaded(lanes)
 
         def inputs(part: slice) -> Tensor:
-            return pictures.scaled(lanes, data.train_x[part]).flatten(1)
+            return image_training.scaled(lanes, data.train_x[part]).flatten(1)
 
         given = corruption.corrupted(lanes, data.train_y, len(data.classes), inputs)
         return segments.parted(lanes, data.train_y, given, len(data.classes))
@@ -195,7 +195,7 @@ def _segments(lanes: Lanes[Params]) -> Segments:
 
 
 def _conflicts(params: Params) -> Iterator[str]:
-    yield from pictures.conflicts(params)
+    yield from image_training.conflicts(params)
     yield from architecture_conflicts(params)
 
 
@@ -208,8 +208,8 @@ task = Task(
     advance=advance,
     measure=measure,
     conflicts=_conflicts,
-    data=pictures.data_of,
-    weights=lambda lanes, s: pictures.weights(_network(lanes), s),
+    data=image_training.data_of,
+    weights=lambda lanes, s: image_training.weights(_network(lanes), s),
     small={
         "samples": 40,
         "test_samples": 20,

@@ -23,7 +23,7 @@ from mislabel.tasks.clean_priority.segments import (
     samples,
     sum_of,
 )
-from mislabel.tasks.images import pictures
+from mislabel.tasks.images import image_training
 from mislabel.tasks.images.derivatives import sample_gradients
 from mislabel.tasks.images.network import Network
 from mislabel.tasks.lanes import Lanes
@@ -86,7 +86,7 @@ def _angles(
     """The angle of each sample's gradient (l s) to the direction `clean`, in radians, l s; and the gradients' sum."""
     length, size = norm(clean)[:, None], max(1, _NUMBERS // (network.size * len(lanes)))
     parts, total = [], nothing(network, state)
-    for part in pictures.parts(index.shape[1], size):
+    for part in image_training.parts(index.shape[1], size):
         x, y = samples(lanes, segments, index[:, part])
         labels = readout.whole_labels(y, segments.counts.shape[1], lanes.dtype)
         residual = readout.residuals(network.forward(state, x).outputs, labels)[..., logit] * there[:, part]

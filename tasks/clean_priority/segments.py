@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mislabel.tasks.clean_priority import readout
-from mislabel.tasks.images import pictures
+from mislabel.tasks.images import image_training
 from mislabel.tasks.images.network import Network
 from mislabel.tasks.lanes import Lanes
 
@@ -86,7 +86,7 @@ def look(
     sums = torch.zeros(len(lanes), len(SUMMED), dtype=lanes.dtype, device=lanes.device)
     gradient = nothing(network, state)
     logit = readout.logit_of(class_, classes)
-    for part in pictures.parts(index.shape[1], _PART):
+    for part in image_training.parts(index.shape[1], _PART):
         x, y = samples(lanes, segments, index[:, part])
         labels, n = readout.whole_labels(y, classes, lanes.dtype), count[:, part]
         with torch.enable_grad():
@@ -104,7 +104,7 @@ def look(
 
 def samples(lanes: Lanes[Any], segments: Segments, index: Tensor) -> tuple[Tensor, Tensor]:
     """Images (l b c h w) and given labels (l b) of training samples (l b)."""
-    x = pictures.scaled(lanes, pictures.taken(pictures.loaded(lanes).train_x, index))
+    x = image_training.scaled(lanes, image_training.taken(image_training.loaded(lanes).train_x, index))
     return x, segments.given.gather(1, index)
 
 

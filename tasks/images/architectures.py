@@ -12,13 +12,13 @@ from torch.nn import functional
 
 from mislabel.tasks.images.layers import Layers
 
-Architecture = Callable[[Layers, Tensor, int, int, int], Tensor]
+NetworkParams = Callable[[Layers, Tensor, int, int, int], Tensor]
 """From layers, images, depth, width and number of outputs to the outputs."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    build: Architecture
+    build: NetworkParams
     depth: int
     width: int
     """What the papers have, used where a run says 0."""

@@ -29,13 +29,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from mislabel.tasks.corruption import signed
-from mislabel.tasks.images import pictures
+from mislabel.tasks.images import image_training
 from mislabel.tasks.images.architectures import KINDS
+from mislabel.tasks.images.build_network import NetworkParams, architecture_conflicts, build, has_batch_norm
 from mislabel.tasks.images.derivatives import descend, gradients, linearized, sample_gradients
-from mislabel.tasks.images.modular import RESNETS
+from mislabel.tasks.images.image_training import Pictures
 from mislabel.tasks.images.network import Network
-from mislabel.tasks.images.networks import Architecture, architecture_conflicts, build, has_batch_norm
-from mislabel.tasks.images.pictures import Pictures
+from mislabel.tasks.images.torchvision_resnets import RESNETS
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
@@ -50,7 +50,7 @@ _PART = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Params(Pictures, Architecture):
+class Params(Pictures, NetworkParams):
     steps: int = shape(1000, at_least=1, help="training steps")
     spacing: str = shape("linear", choices=("linear", "log"), help="how the measured steps are spaced")
     samples: int = shape(64, at_least=0, help="training images, as many of each class; 0: all there are")
@@ -120,25 +120,25 @@ class Said:
 
 def init(lanes: Lanes[Params]) -> State:
     _start(lanes)
-    state = pictures.started(lanes, _network(lanes))
+    state = image_training.started(lanes, _network(lanes))
     shared = {"order": state.pop("order")} if lanes.shape.batch else {}
     return shared | {f"{name}.{own}": tensor for name in _names(lanes.shape.trained) for own, tensor in state.items()}
 
 
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
-    network, train_x, targets = _network(lanes), pictures.loaded(lanes).train_x, _targets(lanes, "train")
-    per_epoch = pictures.epoch_steps(lanes)
+    network, train_x, targets = _network(lanes), image_training.loaded(lanes).train_x, _targets(lanes, "train")
+    per_epoch = image_training.epoch_steps(lanes)
     decay = lanes["weight_decay"] if any(params.weight_decay for params in lanes.params) else None
     names = _names(lanes.shape.trained)
     s = {name: tensor.clone() for name, tensor in s.items()}
     own = {name: _own(s, name) for name in names}
-    whole = None if lanes.shape.batch else pictures.scaled(lanes, train_x)
+    whole = None if lanes.shape.batch else image_training.scaled(lanes, train_x)
     for step in range(start, stop):
-        index = pictures.chosen(lanes, s, step)
-        x = pictures.scaled(lanes, pictures.taken(train_x, index)) if whole is None else whole
-        y = pictures.taken(targets, index)  # l b k
+        index = image_training.chosen(lanes, s, step)
+        x = image_training.scaled(lanes, image_training.taken(train_x, index)) if whole is None else whole
+        y = image_training.taken(targets, index)  # l b k
         noisy_y = y + _noise(lanes, index, step, y.shape[2]) if any(map(_is_noisy, names)) else y
-        rate = pictures.rate_at(lanes, step / per_epoch)
+        rate = image_training.rate_at(lanes, step / per_epoch)
         for name, state in own.items():
             grads = _gradients(lanes, network, name, state, x, noisy_y if _is_noisy(name) else y)
             velocity = {of.removeprefix(_VELOCITY): v for of, v in state.items() if of.startswith(_VELOCITY)}
@@ -156,7 +156,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     for name, weights in own.items():
         found[f"{name}_train_loss"] = _loss(said[name].train, _targets(lanes, "train"))
         found[f"{name}_test_loss"] = _loss(said[name].test, _targets(lanes, "test"))
-        found[f"{name}_test_error"] = _error(said[name].test, pictures.loaded(lanes).test_y)
+        found[f"{name}_test_error"] = _error(said[name].test, image_training.loaded(lanes).test_y)
         found[f"{name}_first_norm"] = network.first_norm(weights)
         found[f"{name}_first_norm_ratio"] = network.first_norm(weights) / network.first_norm(first)
         moved = {key: w - first[key] for key, w in weights.items()}
@@ -176,7 +176,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 
 
 def conflicts(params: Params) -> Iterator[str]:
-    yield from pictures.conflicts(params)
+    yield from image_training.conflicts(params)
     yield from architecture_conflicts(params)
     if has_batch_norm(params.network):
         yield f"network: {params.network} has batch norm, with which outputs depend on the batch; take one without it"
@@ -206,7 +206,7 @@ def _own(s: State, name: str) -> dict[str, Tensor]:
 
 
 def _network(lanes: Lanes[Params]) -> Network:
-    data = pictures.loaded(lanes)
+    data = image_training.loaded(lanes)
     return build(lanes.shape, data.size, _outputs(len(data.classes)))
 
 
@@ -216,7 +216,7 @@ def _outputs(classes: int) -> int:
 
 def _targets(lanes: Lanes[Params], which: str) -> Tensor:
     """Of all training or test images; (n k)."""
-    data = pictures.loaded(lanes)
+    data = image_training.loaded(lanes)
     y, classes = getattr(data, f"{which}_y"), len(data.classes)
     targets = 2 * y[:, None] - 1 if classes == 2 else functional.one_hot(y, classes)
     return targets.to(lanes.dtype)
@@ -224,7 +224,7 @@ def _targets(lanes: Lanes[Params], which: str) -> Tensor:
 
 def _noise(lanes: Lanes[Params], index: Tensor, step: int, outputs: int) -> Tensor:
     """±σ for these images, at this step; (l b k)."""
-    count = len(pictures.loaded(lanes).train_y)
+    count = len(image_training.loaded(lanes).train_y)
     drawn = signed(lanes, "noise", lanes["sigma"], count, outputs, steps=range(step, step + 1))[:, 0]  # l n k
     return drawn.gather(1, index.long()[:, :, None].expand(-1, -1, outputs)) if lanes.shape.batch else drawn
 
@@ -242,7 +242,7 @@ def _gradients(
 
 
 def _said(lanes: Lanes[Params], network: Network, name: str, weights: Mapping[str, Tensor]) -> Said:
-    data = pictures.loaded(lanes)
+    data = image_training.loaded(lanes)
     first = dict(zip(network.weights, _start(lanes).weights, strict=True))
 
     def outputs(x: Tensor) -> Tensor:
@@ -252,8 +252,8 @@ def _said(lanes: Lanes[Params], network: Network, name: str, weights: Mapping[st
 
 
 def _in_parts(lanes: Lanes[Params], x: Tensor, outputs: Callable[[Tensor], Tensor]) -> Tensor:
-    cuts = pictures.parts(len(x), _PART)
-    return torch.cat([outputs(pictures.scaled(lanes, x[cut])) for cut in cuts], dim=1)
+    cuts = image_training.parts(len(x), _PART)
+    return torch.cat([outputs(image_training.scaled(lanes, x[cut])) for cut in cuts], dim=1)
 
 
 def _start(lanes: Lanes[Params]) -> Start:
@@ -269,8 +269,8 @@ def _made(lanes: Lanes[Params]) -> Start:
 
 def _kernel(lanes: Lanes[Params], network: Network, weights: Mapping[str, Tensor]) -> Tensor:
     """The tangent kernel on the probes, summed over outputs; (l q q)."""
-    data = pictures.loaded(lanes)
-    x = pictures.scaled(lanes, data.train_x[: lanes.shape.probes])
+    data = image_training.loaded(lanes)
+    x = image_training.scaled(lanes, data.train_x[: lanes.shape.probes])
     kernel = torch.zeros(len(lanes), len(x), len(x), dtype=lanes.dtype, device=lanes.device)
     for k in range(_outputs(len(data.classes))):
         for grads in sample_gradients(network, weights, x, partial(torch.select, dim=0, index=k)).values():
@@ -309,6 +309,6 @@ task = Task(
     advance=advance,
     measure=measure,
     conflicts=conflicts,
-    data=pictures.data_of,
+    data=image_training.data_of,
     small={"classes": "0, 1", "samples": 8, "test_samples": 6, "network": "fc", "depth": 1, "width": 6, "probes": 4},
 )

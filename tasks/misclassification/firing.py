@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mislabel.tasks.images import pictures
+from mislabel.tasks.images import image_training
 from mislabel.tasks.images.network import Network
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.task import State
@@ -46,8 +46,8 @@ def look(
 ) -> Look:
     """The images x (n c h w), in bytes, of classes y (n); `loss` is per image (l b), from outputs and classes (b)."""
     parts = []
-    for at in pictures.parts(len(y), _PART):
-        seen = network.forward(s, pictures.scaled(lanes, x[at]), watch=True)
+    for at in image_training.parts(len(y), _PART):
+        seen = network.forward(s, image_training.scaled(lanes, x[at]), watch=True)
         fires = (list(seen.hidden.values())[-1].flatten(2) > 0).to(lanes.dtype)  # l b m
         parts.append(
             (

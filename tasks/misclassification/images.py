@@ -27,11 +27,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from mislabel.tasks.corruption import relabelled, smoothed
-from mislabel.tasks.images import pictures
+from mislabel.tasks.images import image_training
 from mislabel.tasks.images.augmentation.shifts import padded_crop_and_flip
+from mislabel.tasks.images.build_network import NetworkParams, architecture_conflicts, build
+from mislabel.tasks.images.image_training import Pictures
 from mislabel.tasks.images.network import Network
-from mislabel.tasks.images.networks import Architecture, architecture_conflicts, build
-from mislabel.tasks.images.pictures import Pictures
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.misclassification.blocks import blocks, cut, stretches
 from mislabel.tasks.misclassification.firing import balanced, look
@@ -41,7 +41,7 @@ from mislabel.tasks.task import Metric, State, Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Params(Architecture, Pictures):
+class Params(NetworkParams, Pictures):
     steps: int = shape(28_740, at_least=1, help="training steps")
     spacing: str = shape("linear", choices=("linear", "log"), help="how the measured steps are spaced")
     depth: int = shape(1, at_least=0, help="hidden layers or blocks, as suits the kind; 0: as usual for the kind")
@@ -88,7 +88,7 @@ _LAYERS = ("layer1.weight", "layer1.bias", "output.weight", "output.bias")
 
 
 def init(lanes: Lanes[Params]) -> State:
-    return {**pictures.started(lanes, _network(lanes)), "epoch": lanes["learning_rate"].double() * 0}
+    return {**image_training.started(lanes, _network(lanes)), "epoch": lanes["learning_rate"].double() * 0}
 
 
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
@@ -97,12 +97,12 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     else:
         s = {name: tensor.clone() for name, tensor in s.items()}
         augmented = None if lanes.shape.augmentation == "none" else partial(_augmented, lanes)
-        pictures.train(lanes, _network(lanes), s, start, stop, partial(_training_loss, lanes), augmented)
-    return {**s, "epoch": torch.full_like(s["epoch"], stop / pictures.epoch_steps(lanes))}
+        image_training.train(lanes, _network(lanes), s, start, stop, partial(_training_loss, lanes), augmented)
+    return {**s, "epoch": torch.full_like(s["epoch"], stop / image_training.epoch_steps(lanes))}
 
 
 def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
-    data, network = pictures.loaded(lanes), _network(lanes)
+    data, network = image_training.loaded(lanes), _network(lanes)
     classes = len(data.classes)
     chosen = balanced(data.train_y, lanes.shape.seen_samples, classes)
     loss = partial(_loss, lanes)
@@ -128,7 +128,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 
 
 def conflicts(params: Params) -> Iterator[str]:
-    yield from pictures.conflicts(params)
+    yield from image_training.conflicts(params)
     yield from architecture_conflicts(params)
     if params.trained == "first" and (not _has_two_layers(params) or params.weight_decay):
         text = "network: fc, depth: 1, batch: 1, optimizer: sgd, without augmentation and weight decay"
@@ -136,7 +136,7 @@ def conflicts(params: Params) -> Iterator[str]:
 
 
 def _network(lanes: Lanes[Params]) -> Network:
-    data = pictures.loaded(lanes)
+    data = image_training.loaded(lanes)
     return build(lanes.shape, data.size, outputs=len(data.classes))
 
 
@@ -147,39 +147,39 @@ def _has_two_layers(p: Params) -> bool:
 
 
 def _with_two_layers_trained(lanes: Lanes[Params], state: State, start: int, stop: int) -> State:
-    data, per_epoch, s = pictures.loaded(lanes), pictures.epoch_steps(lanes), dict(state)
+    data, per_epoch, s = image_training.loaded(lanes), image_training.epoch_steps(lanes), dict(state)
     w, b, a, c = (s[name] for name in _LAYERS)
     sgd = Sgd(w, b, a, c, lanes.shape.loss, both=lanes.shape.trained == "both")
     for epoch in cut(start, stop, per_epoch):
-        pictures.chosen(lanes, s, epoch.start)
+        image_training.chosen(lanes, s, epoch.start)
         for stretch in stretches(epoch.start, epoch.stop, numbers=len(lanes), length=BLOCK):
             place = stretch.start % per_epoch
             index = s["order"][:, place : place + len(stretch)]  # l t
             targets = _targets(lanes, data.train_y[index][:, :, None], stretch)[:, :, 0]  # l t k
             rates = _rates(lanes, stretch, per_epoch)
             for _, at in blocks(stretch, BLOCK):
-                x = pictures.scaled(lanes, pictures.taken(data.train_x, index[:, at])).flatten(2)
+                x = image_training.scaled(lanes, image_training.taken(data.train_x, index[:, at])).flatten(2)
                 sgd.train(x, targets[:, at], rates[:, at])
     return {**s, **dict(zip(_LAYERS, sgd.layers(), strict=True))}
 
 
 def _rates(lanes: Lanes[Params], stretch: range, per_epoch: int) -> Tensor:
     """The learning rate of each of the steps; (l t)."""
-    first, last = (pictures.rate_at(lanes, step / per_epoch) for step in (stretch[0], stretch[-1]))
+    first, last = (image_training.rate_at(lanes, step / per_epoch) for step in (stretch[0], stretch[-1]))
     if torch.equal(first, last):
         return first[:, None].expand(-1, len(stretch))
-    return torch.stack([pictures.rate_at(lanes, step / per_epoch) for step in stretch], dim=1)
+    return torch.stack([image_training.rate_at(lanes, step / per_epoch) for step in stretch], dim=1)
 
 
 def _training_loss(lanes: Lanes[Params], outputs: Tensor, index: Tensor, step: int) -> Tensor:
-    y = pictures.loaded(lanes).train_y[index]  # l b
-    targets = _targets(lanes, pictures.filled_up(lanes, y)[:, None], range(step, step + 1))[:, 0, : y.shape[1]]
+    y = image_training.loaded(lanes).train_y[index]  # l b
+    targets = _targets(lanes, image_training.filled_up(lanes, y)[:, None], range(step, step + 1))[:, 0, : y.shape[1]]
     return _losses(lanes, outputs, targets).mean(dim=1)
 
 
 def _targets(lanes: Lanes[Params], y: Tensor, steps: range) -> Tensor:
     """Chances of each class in the labels of these steps' images of true classes y (l t b); (l t b k)."""
-    classes = len(pictures.loaded(lanes).classes)
+    classes = len(image_training.loaded(lanes).classes)
     return smoothed(relabelled(lanes, y, classes, lanes["noise_rate"], steps), classes, lanes["smoothing"])
 
 
@@ -208,8 +208,8 @@ task = Task(
     advance=advance,
     measure=measure,
     conflicts=conflicts,
-    data=pictures.data_of,
-    weights=lambda lanes, s: pictures.weights(_network(lanes), s),
+    data=image_training.data_of,
+    weights=lambda lanes, s: image_training.weights(_network(lanes), s),
     block=BLOCK,
     small={"width": 12, "samples": 100, "test_samples": 50},
 )

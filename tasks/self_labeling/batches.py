@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mislabel.tasks.data.images import Images, part
-from mislabel.tasks.images import pictures
+from mislabel.tasks.images import image_training
 from mislabel.tasks.images.augmentation import views
 from mislabel.tasks.images.augmentation.views import Views
 from mislabel.tasks.lanes import Lanes
@@ -52,7 +52,7 @@ class Batches:
     def images(self, index: Tensor) -> Tensor:
         """The images themselves, as bytes on the lanes' device; (l s c h w)."""
         x, device = self.data.train_x, self._lanes.device
-        batch = pictures.taken(x, index.to(x.device))
+        batch = image_training.taken(x, index.to(x.device))
         if device.type == "cuda" and not x.is_cuda:
             batch = batch.pin_memory()  # is copied at twice the speed, while the GPU goes on
         return batch.to(device, non_blocking=True)
@@ -63,7 +63,7 @@ def loaded(lanes: Lanes[Any]) -> Images:
     p = lanes.shape
     held = part(p.data, p.classes, p.samples, p.test_samples, p.subset)
     if held.train_x.nbytes + held.test_x.nbytes <= _ON_DEVICE:
-        return pictures.loaded(lanes)
+        return image_training.loaded(lanes)
     return replace(held, train_y=held.train_y.to(lanes.device), test_y=held.test_y.to(lanes.device))
 
 

@@ -17,8 +17,8 @@ from mislabel.tasks.images.accelerated import accelerated
 from mislabel.tasks.images.architectures import KINDS, Kind
 from mislabel.tasks.images.layered import LayeredNetwork
 from mislabel.tasks.images.layers import Declaration, Layers
-from mislabel.tasks.images.modular import RESNETS, ModularNetwork
 from mislabel.tasks.images.network import Network, Seen
+from mislabel.tasks.images.torchvision_resnets import RESNETS, ModularNetwork
 
 FEATURES = "features"
 """Where a pass keeps the features, among what it saw of hidden layers."""

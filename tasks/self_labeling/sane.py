@@ -29,9 +29,9 @@ import torch
 from torch import Tensor
 
 from mislabel.tasks.data.images import Images
-from mislabel.tasks.images import pictures
+from mislabel.tasks.images import image_training
 from mislabel.tasks.images.derivatives import descend
-from mislabel.tasks.images.pictures import Pictures
+from mislabel.tasks.images.image_training import Pictures
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.self_labeling.batches import AUGMENTATIONS, Batches, crop_sizes, loaded, scaled
@@ -93,7 +93,7 @@ class Params(Evaluation, Pictures):
 
 
 def conflicts(params: Params) -> Iterable[str]:
-    yield from pictures.conflicts(params)
+    yield from image_training.conflicts(params)
     if params.network not in LAYERED and (params.depth or params.width):
         yield f"network: {params.network} has its own depth and width; leave them at 0"
     if params.network in LAYERED and params.stem == "imagenet":
@@ -235,7 +235,7 @@ def _descend(
     lanes: Lanes[Params], f: Encoder, state: State, grads: Mapping[str, Tensor], step: int, batches: Batches
 ) -> None:
     p = lanes.shape
-    rate = pictures.rate_at(lanes, step / batches.per_epoch)
+    rate = image_training.rate_at(lanes, step / batches.per_epoch)
     if p.decay_shape == "cosine":
         rate = annealed(lanes["learning_rate"], step, p.steps)
     velocity = None
@@ -300,7 +300,7 @@ task = Task(
     advance=advance,
     measure=measure,
     conflicts=conflicts,
-    data=pictures.data_of,
+    data=image_training.data_of,
     weights=weights,
     small={
         "samples": 60,

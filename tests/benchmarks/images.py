@@ -15,9 +15,9 @@ from torch.nn import functional
 
 from mislabel.tasks.data.images import AbsentData, images
 from mislabel.tasks.device import allocator
-from mislabel.tasks.images import pictures
-from mislabel.tasks.images.networks import Architecture, build
-from mislabel.tasks.images.pictures import Pictures
+from mislabel.tasks.images import image_training
+from mislabel.tasks.images.build_network import NetworkParams, build
+from mislabel.tasks.images.image_training import Pictures
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Pack
 from mislabel.tasks.registry import find_task
@@ -29,7 +29,7 @@ _ROUNDS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Params(Pictures, Architecture):
+class Params(Pictures, NetworkParams):
     pass
 
 
@@ -72,7 +72,7 @@ def segment_measurement() -> Iterator[Figure]:
         settings = task.settings({"data": "mnist", "network": network, "noise_rate": 0.4, "steps": 10_000})
         lanes: Lanes[Any] = Lanes([settings], [0])
         pack = Pack(task, lanes)
-        steps = pictures.epoch_steps(lanes)
+        steps = image_training.epoch_steps(lanes)
         some = min(steps, 8)  # steps of an epoch are all alike
         with torch.no_grad():
             stretch, frame = _fastest(
@@ -96,14 +96,14 @@ def _training(settings: dict[str, Any], lanes: int, steps: int) -> Callable[[], 
     """So many steps, as tasks take them and workers run them."""
     allocator.keep_freed()
     pack = Lanes([Params(learning_rate=0.01, **settings)] * lanes, range(lanes))
-    data = pictures.loaded(pack)
+    data = image_training.loaded(pack)
     network = build(pack.shape, data.size, outputs=len(data.classes))
-    state = pictures.started(pack, network)
+    state = image_training.started(pack, network)
 
     def loss(outputs: Tensor, index: Tensor, step: int) -> Tensor:
         return functional.cross_entropy(outputs.mT, data.train_y[index], reduction="none").mean(dim=1)
 
-    return lambda: pictures.train(pack, network, state, 1, 1 + steps, loss)
+    return lambda: image_training.train(pack, network, state, 1, 1 + steps, loss)
 
 
 def _plain_training(width: int, batch: int, steps: int) -> Callable[[], None]:

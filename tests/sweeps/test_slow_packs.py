@@ -52,7 +52,7 @@ def test_a_pack_that_is_killed_in_an_epoch_goes_on_to_the_same_bits(
         time.sleep(0.25)  # more than a stretch of training is meant to take
         return quick(*given)
 
-    monkeypatch.setattr("mislabel.tasks.images.pictures.step", slow)
+    monkeypatch.setattr("mislabel.tasks.images.image_training.step", slow)
     monkeypatch.setattr("mislabel.sweeps.worker.CHECKPOINT_SECONDS", 0.5)
     monkeypatch.setattr("mislabel.sweeps.worker.CHECKPOINT_SHARE", float("inf"))
     files = store.sweep("slow")
@@ -65,7 +65,7 @@ def test_a_pack_that_is_killed_in_an_epoch_goes_on_to_the_same_bits(
     first.work(0.1)  # what comes after the checkpoint is lost with the worker
     del first
 
-    monkeypatch.setattr("mislabel.tasks.images.pictures.step", quick)
+    monkeypatch.setattr("mislabel.tasks.images.image_training.step", quick)
     second = Worker(order, files, CPU)
     assert second.convoy.step == at
     while not second.work(10.0).finished:

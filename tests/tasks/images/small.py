@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mislabel.tasks.images.build_network import NetworkParams, build
 from mislabel.tasks.images.derivatives import descend, gradients
 from mislabel.tasks.images.network import Network
-from mislabel.tasks.images.networks import Architecture, build
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.training import Training
 
@@ -24,7 +24,7 @@ WITHOUT_BATCH_NORM = ("fc", "cnn", "wide_resnet")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Params(Training, Architecture):
+class Params(Training, NetworkParams):
     pass
 
 

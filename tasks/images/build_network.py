@@ -17,15 +17,15 @@ from mislabel.tasks.images.architectures import KINDS
 from mislabel.tasks.images.dense import DenseNetwork
 from mislabel.tasks.images.layered import LayeredNetwork
 from mislabel.tasks.images.layers import STARTS
-from mislabel.tasks.images.modular import RESNETS, ModularNetwork
 from mislabel.tasks.images.network import Network
+from mislabel.tasks.images.torchvision_resnets import RESNETS, ModularNetwork
 from mislabel.tasks.parameters import knob, shape
 
 _HELP = "; ".join(f"{name}: {kind.help}" for name, kind in KINDS.items())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Architecture:
+class NetworkParams:
     """Parameters of tasks with such networks: derive Params from it, beside Training."""
 
     network: str = shape("fc", choices=(*KINDS, *RESNETS), help=f"kind of network ({_HELP})")

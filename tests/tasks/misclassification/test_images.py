@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mislabel.tasks.conformance import CHECKS
-from mislabel.tasks.images import pictures
+from mislabel.tasks.images import image_training
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.misclassification.images import Params, _network, _targets, _training_loss, task
 from mislabel.tasks.pack import Frame, Pack
@@ -39,7 +39,7 @@ def frames_of(settings: Sequence[Params], seeds: Sequence[int]) -> list[Frame]:
 def test_a_run_trains_like_autograd_on_one_image_at_a_time(loss: str) -> None:
     params, seed = replace(SMALL, loss=loss), 3
     lanes = Lanes([params], [seed])
-    data, s = pictures.loaded(lanes), {name: tensor[0] for name, tensor in task.init(lanes).items()}
+    data, s = image_training.loaded(lanes), {name: tensor[0] for name, tensor in task.init(lanes).items()}
     layers = [s[name] for name in ("layer1.weight", "layer1.bias", "output.weight", "output.bias")]
     steps = range(params.steps)
     replaced = lanes.uniform("relabel", 1, steps=steps)[0, :, 0] < 0.3
@@ -79,7 +79,7 @@ def test_blocks_of_single_images_train_as_the_steps_of_any_network_do(loss: str)
     s = task.init(lanes)
     found = task.advance(lanes, task.advance(lanes, s, 0, 128), 128, 230)
     expected = {name: tensor.clone() for name, tensor in s.items()}
-    pictures.train(lanes, _network(lanes), expected, 0, 230, lambda *given: _training_loss(lanes, *given))
+    image_training.train(lanes, _network(lanes), expected, 0, 230, lambda *given: _training_loss(lanes, *given))
     for name in expected.keys() - {"epoch"}:
         torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=1e-12, msg=name)
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from mislabel.tasks.images.networks import build
-from mislabel.tasks.images.pictures import loaded
+from mislabel.tasks.images.build_network import build
+from mislabel.tasks.images.image_training import loaded
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.misclassification.firing import associated, balanced, look
 from mislabel.tasks.misclassification.images import Params

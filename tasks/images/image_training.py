@@ -23,11 +23,11 @@ from torch.nn import functional
 from mislabel.tasks.data.images import DataError, Images, class_words, images, part, subset
 from mislabel.tasks.images.accelerated import AUTOCASTS, accelerated
 from mislabel.tasks.images.augmentation.views import statistics
+from mislabel.tasks.images.build_network import NetworkParams, build
 from mislabel.tasks.images.dense import DenseNetwork
 from mislabel.tasks.images.derivatives import step
-from mislabel.tasks.images.lit import LitPixels, LitTraining
 from mislabel.tasks.images.network import Network
-from mislabel.tasks.images.networks import Architecture, build
+from mislabel.tasks.images.zero_pixels import LitPixels, LitTraining
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.training import Training
@@ -75,7 +75,7 @@ def data_of(params: Pictures) -> dict[str, str]:
     if params.batch > len(found.train_y):
         text = f"batch: {params.batch:,} images per step are more than the {len(found.train_y):,} for training"
         raise DataError(f"{text}; ask for fewer, or for 0, which takes all")
-    if isinstance(params, Architecture):
+    if isinstance(params, NetworkParams):
         _refuse_unfit(params, found)
     return {params.data: whole.checksum}
 

@@ -12,7 +12,7 @@ from mislabel.tasks.clean_priority import segments
 from mislabel.tasks.clean_priority.images import Params, _network, _segments, task
 from mislabel.tasks.clean_priority.sample_angles import class_angles
 from mislabel.tasks.clean_priority.segments import CLEAN, NOISY
-from mislabel.tasks.images import pictures
+from mislabel.tasks.images import image_training
 from mislabel.tasks.lanes import Lanes
 
 SMALL: dict[str, Any] = {"samples": 60, "test_samples": 20, "batch": 8, "depth": 1, "width": 6, "precision": "float64"}
@@ -28,7 +28,7 @@ def lanes_of(params: Params, *rates: float) -> Lanes[Params]:
 
 def members(lanes: Lanes[Params], lane: int, class_: int, kind: int) -> list[int]:
     """A segment's samples, as the definition has it."""
-    true, given = pictures.loaded(lanes).train_y.tolist(), _segments(lanes).given[lane].tolist()
+    true, given = image_training.loaded(lanes).train_y.tolist(), _segments(lanes).given[lane].tolist()
     return [i for i, (y, z) in enumerate(zip(true, given, strict=True)) if y == class_ and (y != z) == (kind == NOISY)]
 
 
@@ -36,7 +36,7 @@ def one_sample(
     lanes: Lanes[Params], state: Mapping[str, Tensor], lane: int, sample: int, class_: int
 ) -> dict[str, Any]:
     """A sample's (f - y)∇h on a class's logit as one long row, its loss, error and |f - y|, by plain autograd."""
-    data, network = pictures.loaded(lanes), _network(lanes)
+    data, network = image_training.loaded(lanes), _network(lanes)
     own = {name: tensor[lane : lane + 1].clone().requires_grad_() for name, tensor in network.trained(state).items()}
     x = data.train_x[sample].double()[None, None] / 255
     with torch.enable_grad():
@@ -64,7 +64,7 @@ def angle(one: Tensor, other: Tensor) -> float:
 def test_every_sample_is_in_the_segment_of_its_class_and_kind(params: Params) -> None:
     lanes = lanes_of(params, 0.3, 0.1, 0.0)
     found = _segments(lanes)
-    for class_ in range(len(pictures.loaded(lanes).classes)):
+    for class_ in range(len(image_training.loaded(lanes).classes)):
         for kind in (CLEAN, NOISY):
             index, count = found.rows(class_, kind)
             for lane in range(3):
@@ -86,7 +86,7 @@ def test_a_few_samples_stand_for_a_whole_segment() -> None:
 def test_gradients_and_sums_are_those_of_a_loop_over_samples(params: Params, measured: int) -> None:
     lanes = lanes_of(Params(**{**vars(params), "measured_samples": measured}), 0.3, 0.1)
     state, parts = task.advance(lanes, task.init(lanes), 0, 5), _segments(lanes)
-    classes = len(pictures.loaded(lanes).classes)
+    classes = len(image_training.loaded(lanes).classes)
     for class_, kind in [(0, CLEAN), (classes - 1, NOISY)]:
         seen = segments.look(lanes, _network(lanes), state, parts, class_, kind)
         index, count = parts.rows(class_, kind, measured // (2 * classes))
@@ -105,7 +105,7 @@ def test_gradients_and_sums_are_those_of_a_loop_over_samples(params: Params, mea
 def test_angles_of_samples_are_those_between_their_own_gradients_and_the_clean_sum(params: Params) -> None:
     lanes = lanes_of(Params(**{**vars(params), "histogram_samples": 5}), 0.3, 0.05)
     state, parts, network = task.init(lanes), _segments(lanes), _network(lanes)
-    classes, class_, lane = len(pictures.loaded(lanes).classes), 1, 0
+    classes, class_, lane = len(image_training.loaded(lanes).classes), 1, 0
     clean = segments.look(lanes, network, state, parts, class_, CLEAN).gradient
     found = class_angles(lanes, network, state, parts, class_, clean)
     reference = sum(one_sample(lanes, state, lane, i, class_)["row"] for i in members(lanes, lane, class_, CLEAN))

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from mislabel.tasks.clean_priority.images import Params, _network, _segments, task
-from mislabel.tasks.images import pictures
+from mislabel.tasks.images import image_training
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack
 
@@ -27,7 +27,7 @@ def trained(params: Params, *seeds: int) -> list[Frame]:
 def test_means_of_segments_add_up_to_those_of_the_training_set_and_are_those_of_its_samples(params: Params) -> None:
     lanes = Lanes([params, replace(params, noise_rate=0.1)], [3, 4])
     state = task.advance(lanes, task.init(lanes), 0, 7)
-    found, data, given = task.measure(lanes, state), pictures.loaded(lanes), _segments(lanes).given
+    found, data, given = task.measure(lanes, state), image_training.loaded(lanes), _segments(lanes).given
     outputs = _network(lanes).forward(state, data.train_x.double() / 255).outputs
     if outputs.shape[2] == 1:
         outputs = torch.cat([torch.zeros_like(outputs), outputs], dim=2)  # the same two chances, by softmax
@@ -50,7 +50,7 @@ def test_means_of_segments_add_up_to_those_of_the_training_set_and_are_those_of_
 def test_test_images_keep_their_true_labels() -> None:
     lanes = Lanes([BINARY], [0])
     state = task.advance(lanes, task.init(lanes), 0, 12)
-    data, found = pictures.loaded(lanes), task.measure(lanes, state)
+    data, found = image_training.loaded(lanes), task.measure(lanes, state)
     h = _network(lanes).forward(state, data.test_x.double() / 255).outputs[0, :, 0]
     loss = functional.binary_cross_entropy_with_logits(h, data.test_y.double())
     assert float(found["test_error"]) == pytest.approx(float(((h > 0) != (data.test_y == 1)).double().mean()))
@@ -71,7 +71,7 @@ def test_a_network_that_says_nothing_starts_with_opposite_gradients_in_the_ratio
 def test_totals_are_of_gradients_that_are_summed_over_classes() -> None:
     lanes = Lanes([BINARY], [5])
     state, network = task.init(lanes), _network(lanes)
-    found, data, given = task.measure(lanes, state), pictures.loaded(lanes), _segments(lanes).given
+    found, data, given = task.measure(lanes, state), image_training.loaded(lanes), _segments(lanes).given
     noisy, rows = (given != data.train_y)[0], []
     for chosen in (~noisy, noisy):
         weights = {name: tensor.clone().requires_grad_() for name, tensor in network.trained(state).items()}
@@ -104,7 +104,7 @@ def test_where_all_labels_are_wrong_there_is_no_clean_segment() -> None:
 def test_a_step_descends_on_the_labels_that_are_given() -> None:
     params = replace(BINARY, batch=0, smoothing=0.2, learning_rate=0.3)
     lanes = Lanes([params], [1])
-    state, network, data = task.init(lanes), _network(lanes), pictures.loaded(lanes)
+    state, network, data = task.init(lanes), _network(lanes), image_training.loaded(lanes)
     weights = {name: tensor.clone().requires_grad_() for name, tensor in network.trained(state).items()}
     h = network.forward(weights, data.train_x.double() / 255).outputs[0, :, 0]
     labels = 0.8 * _segments(lanes).given[0].double() + 0.1

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mislabel.tasks.images import pictures
+from mislabel.tasks.images import image_training
 from mislabel.tasks.label_noise_sgd.lazy_rich import METRICS, TRAJECTORIES, Params, _network, _targets, task
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack
@@ -50,9 +50,9 @@ class Explicit:
 
     def __init__(self, params: Params, seed: int) -> None:
         self.lanes = Lanes([params], [seed])
-        self.network, data = _network(self.lanes), pictures.loaded(self.lanes)
+        self.network, data = _network(self.lanes), image_training.loaded(self.lanes)
         self.start = self.network.init(self.lanes)
-        self.x, self.test_x = (pictures.scaled(self.lanes, x) for x in (data.train_x, data.test_x))
+        self.x, self.test_x = (image_training.scaled(self.lanes, x) for x in (data.train_x, data.test_x))
         self.y = _targets(self.lanes, "train").flatten()
 
     def outputs(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ def test_gaps_and_the_change_of_the_kernel_are_those_of_explicit_jacobians(kind:
 def test_the_network_is_trained_as_by_a_plain_loop(name: str, optimizer: str) -> None:
     params = changed(FC, optimizer=optimizer, weight_decay=0.01, momentum=0.5, drops="10", drop=0.5)
     lanes = Lanes([params], [1])
-    data = pictures.loaded(lanes)
+    data = image_training.loaded(lanes)
     x = data.train_x.double() / 255
     x = ((x - x.mean()) / x.std(correction=0)).flatten(1)
     y = torch.where(data.train_y == 1, 1.0, -1.0).double()
@@ -192,7 +192,7 @@ def test_errors_are_shares_of_images_that_are_taken_for_another_class() -> None:
         run = Explicit(changed(SMALL[kind], test_samples=9), seed=4)
         state = trained(run.lanes, 10)
         said = run.outputs(weights_of(state, "noisy"), run.test_x).unflatten(0, (9, -1))
-        y = pictures.loaded(run.lanes).test_y.tolist()
+        y = image_training.loaded(run.lanes).test_y.tolist()
         wrong = 0
         for row, label in zip(said.tolist(), y, strict=True):
             guess = int(row[0] > 0) if len(row) == 1 else row.index(max(row))

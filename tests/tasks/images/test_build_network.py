@@ -6,10 +6,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mislabel.tasks.images.architectures import KINDS
+from mislabel.tasks.images.build_network import architecture_conflicts, build, has_batch_norm
 from mislabel.tasks.images.derivatives import along, gradients
 from mislabel.tasks.images.layered import LayeredNetwork
 from mislabel.tasks.images.network import Seen
-from mislabel.tasks.images.networks import architecture_conflicts, build, has_batch_norm
 from mislabel.tasks.lanes import Lanes
 from tests.tasks.images.small import (
     SMALL,

@@ -11,16 +11,16 @@ from torch.nn import functional
 
 from mislabel.tasks.data import images
 from mislabel.tasks.data.images import DataError
-from mislabel.tasks.images import pictures
+from mislabel.tasks.images import image_training
+from mislabel.tasks.images.build_network import NetworkParams, build
 from mislabel.tasks.images.dense import DenseNetwork
+from mislabel.tasks.images.image_training import Pictures
 from mislabel.tasks.images.network import Network
-from mislabel.tasks.images.networks import Architecture, build
-from mislabel.tasks.images.pictures import Pictures
 from mislabel.tasks.lanes import Lanes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Params(Pictures, Architecture):
+class Params(Pictures, NetworkParams):
     pass
 
 
@@ -37,7 +37,7 @@ def lanes_of(*settings: dict[str, Any], device: str = "cpu") -> Lanes[Params]:
 
 
 def loss_of(lanes: Lanes[Params], seen: list[Tensor] | None = None) -> Callable[[Tensor, Tensor, int], Tensor]:
-    y = pictures.loaded(lanes).train_y
+    y = image_training.loaded(lanes).train_y
 
     def loss(outputs: Tensor, index: Tensor, step: int) -> Tensor:
         if seen is not None:
@@ -48,14 +48,14 @@ def loss_of(lanes: Lanes[Params], seen: list[Tensor] | None = None) -> Callable[
 
 
 def networks(lanes: Lanes[Params]) -> tuple[Network, dict[str, Tensor]]:
-    network = build(lanes.shape, pictures.loaded(lanes).size, outputs=2)
-    return network, pictures.started(lanes, network)
+    network = build(lanes.shape, image_training.loaded(lanes).size, outputs=2)
+    return network, image_training.started(lanes, network)
 
 
 def trained(lanes: Lanes[Params], *stops: int, seen: list[Tensor] | None = None) -> dict[str, Tensor]:
     network, state = networks(lanes)
     for start, stop in zip((0, *stops), stops, strict=False):
-        pictures.train(lanes, network, state, start, stop, loss_of(lanes, seen))
+        image_training.train(lanes, network, state, start, stop, loss_of(lanes, seen))
     return state
 
 
@@ -70,12 +70,12 @@ def trained_by_torch(lanes: Lanes[Params], lane: int, steps: int) -> dict[str, T
         momentum=params.momentum if p.optimizer == "momentum" else 0.0,
         weight_decay=params.weight_decay,
     )
-    data, loss = pictures.loaded(lanes), loss_of(lanes)
+    data, loss = image_training.loaded(lanes), loss_of(lanes)
     for step in range(steps):
-        index = pictures.chosen(lanes, state, step)[[lane]]
-        x = pictures.scaled(lanes, data.train_x[index[0]])
+        index = image_training.chosen(lanes, state, step)[[lane]]
+        x = image_training.scaled(lanes, data.train_x[index[0]])
         for group in sgd.param_groups:
-            group["lr"] = pictures.rate_at(lanes, step / pictures.epoch_steps(lanes))[lane].item()
+            group["lr"] = image_training.rate_at(lanes, step / image_training.epoch_steps(lanes))[lane].item()
         sgd.zero_grad()
         loss(network.forward(one, x, training=True).outputs, index, step).sum().backward()
         sgd.step()
@@ -105,7 +105,7 @@ def test_hand_written_steps_are_taken_without_dark_pixels() -> None:
     network, _ = networks(lanes)
     assert isinstance(network, DenseNetwork)
     before, after = networks(lanes)[1]["layer1.weight"], trained(lanes, 5)["layer1.weight"]
-    dark = pictures.loaded(lanes).train_x.flatten(1).amax(dim=0) == 0
+    dark = image_training.loaded(lanes).train_x.flatten(1).amax(dim=0) == 0
     assert 0 < dark.sum() < len(dark)
     assert torch.equal(after[:, dark], before[:, dark])
     assert (after[:, ~dark] != before[:, ~dark]).any(dim=2).all()
@@ -134,34 +134,34 @@ def test_every_epoch_has_each_image_once_in_an_order_of_its_own() -> None:
 def test_all_images_at_every_step_come_in_their_own_order() -> None:
     seen: list[Tensor] = []
     lanes = lanes_of({"batch": 0}, {"batch": 0})
-    assert pictures.epoch_steps(lanes) == 1
+    assert image_training.epoch_steps(lanes) == 1
     trained(lanes, 2, seen=seen)
     assert all(index.tolist() == [list(range(50))] * 2 for index in seen)
 
 
 def test_the_rate_drops() -> None:
     lanes = lanes_of({"drops": "1, 2.5", "drop": 0.5}, {"drops": "1, 2.5", "drop": 0.1})
-    rates = [pictures.rate_at(lanes, epochs).tolist() for epochs in (0.0, 0.9, 1.0, 2.5)]
+    rates = [image_training.rate_at(lanes, epochs).tolist() for epochs in (0.0, 0.9, 1.0, 2.5)]
     assert rates == [pytest.approx(each) for each in ([0.1, 0.1], [0.1, 0.1], [0.05, 0.01], [0.025, 0.001])]
     every = lanes_of({"drops": "every 2"})
-    assert [pictures.rate_at(every, epochs).item() for epochs in (1.9, 2.0, 4.0)] == [0.1, 0.05, 0.025]
+    assert [image_training.rate_at(every, epochs).item() for epochs in (1.9, 2.0, 4.0)] == [0.1, 0.05, 0.025]
 
 
 def test_pixels_are_scaled() -> None:
     unit = lanes_of({})
-    x = pictures.scaled(unit, pictures.loaded(unit).train_x)
+    x = image_training.scaled(unit, image_training.loaded(unit).train_x)
     assert (x.min().item(), x.max().item()) == (0, 1)
     standardized = lanes_of({"pixels": "standardized"})
-    x = pictures.scaled(standardized, pictures.loaded(standardized).train_x)
+    x = image_training.scaled(standardized, image_training.loaded(standardized).train_x)
     assert x.mean().item() == pytest.approx(0, abs=1e-12)
     assert x.std(correction=0).item() == pytest.approx(1)
-    assert pictures.loaded(standardized).train_x.dtype == torch.uint8
+    assert image_training.loaded(standardized).train_x.dtype == torch.uint8
 
 
 def test_training_images_that_are_standardized_are_on_the_device_once() -> None:
     lanes = lanes_of({"pixels": "standardized", "samples": 30, "test_samples": 10})
     images.forget()
-    pictures.scaled(lanes, pictures.loaded(lanes).train_x)
+    image_training.scaled(lanes, image_training.loaded(lanes).train_x)
     assert images.part.cache_info().currsize == 1
 
 
@@ -175,7 +175,7 @@ def test_augmented_images_are_what_is_trained_on() -> None:
         shapes.append((step, tuple(x.shape), x.dtype))
         return torch.zeros_like(x)
 
-    pictures.train(lanes, network, state, 0, 2, loss_of(lanes), black)
+    image_training.train(lanes, network, state, 0, 2, loss_of(lanes), black)
     assert shapes == [(step, (2, 20, 1, 8, 8), torch.uint8) for step in (0, 1)]
     assert torch.equal(state["layer1.weight"], before["layer1.weight"])  # of black images there is nothing to learn
     assert not torch.equal(state["output.bias"], before["output.bias"])
@@ -254,35 +254,35 @@ def test_batch_norm_of_a_single_image_is_refused_where_its_features_are_single_p
     deep = {"network": "resnet18", "depth": 0, "width": 0, **settings}
     text = "batch: some steps take a single image of 1×8×8, with which resnet18's batch norm can't train; take another"
     with pytest.raises(DataError, match=text):
-        pictures.data_of(params_of(**deep))
-    assert pictures.data_of(params_of(**{**deep, "network": "resnet20"}))  # has 2×2 of them
-    assert pictures.data_of(params_of(**settings))
+        image_training.data_of(params_of(**deep))
+    assert image_training.data_of(params_of(**{**deep, "network": "resnet20"}))  # has 2×2 of them
+    assert image_training.data_of(params_of(**settings))
 
 
 def test_a_network_that_is_too_deep_for_its_images_is_refused() -> None:
-    assert pictures.data_of(params_of(network="cnn", depth=2))
+    assert image_training.data_of(params_of(network="cnn", depth=2))
     with pytest.raises(DataError, match="images of 1×8×8 are too small for cnn of depth 5; take a smaller depth"):
-        pictures.data_of(params_of(network="cnn", depth=5))
+        image_training.data_of(params_of(network="cnn", depth=5))
 
 
 def test_batch_norm_trains_where_no_step_takes_a_single_image() -> None:
     deep = {"network": "resnet18", "depth": 0, "width": 0}
     for settings in ({"samples": 22}, {"samples": 21, "steps": 1}, {"samples": 21, "batch": 0}):
-        assert pictures.data_of(params_of(**deep, **settings))
+        assert image_training.data_of(params_of(**deep, **settings))
 
 
 def test_what_can_not_be_is_said() -> None:
-    assert list(pictures.conflicts(params_of(drops="100, 150"))) == []
+    assert list(image_training.conflicts(params_of(drops="100, 150"))) == []
     for drops in ("soon", "every 0", "every now"):
-        (text,) = pictures.conflicts(params_of(drops=drops))
+        (text,) = image_training.conflicts(params_of(drops=drops))
         assert text.startswith(f"drops: {drops!r} is neither epochs")
     with pytest.raises(DataError, match="batch: 51 images per step are more than the 50 for training; ask for fewer"):
-        pictures.data_of(params_of(batch=51))
+        image_training.data_of(params_of(batch=51))
     with pytest.raises(DataError, match="'11' is not a class of digits"):
-        pictures.data_of(params_of(classes="0, 11"))
+        image_training.data_of(params_of(classes="0, 11"))
     with pytest.raises(DataError, match="2,500 train samples of class 0, of which digits has"):
-        pictures.data_of(params_of(samples=5000))
+        image_training.data_of(params_of(samples=5000))
     with pytest.raises(DataError, match="classes: 7 alone, of digits; at least two classes are needed"):
-        pictures.data_of(params_of(classes="7", samples=0, batch=256))
-    (checksum,) = pictures.data_of(params_of()).values()
+        image_training.data_of(params_of(classes="7", samples=0, batch=256))
+    (checksum,) = image_training.data_of(params_of()).values()
     assert checksum.startswith("sha256:")
