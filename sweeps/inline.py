@@ -7,10 +7,11 @@ import torch
 
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.feed import Feed
+from mislabel.sweeps.lane_stopper import watch_of
 from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.referee import watch_of
+from mislabel.sweeps.report import Report
 from mislabel.sweeps.store import SweepFiles
-from mislabel.sweeps.worker import Report, Worker
+from mislabel.sweeps.worker import Worker
 from mislabel.tasks.device.memory import device_name, is_out_of_memory, memory_of
 
 STRETCH_SECONDS = 1.0

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow.compute as pc
 
+from mislabel.sweeps.ended_runs import Ended
 from mislabel.sweeps.means import Mean, Means
 from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.plan import Ended, Group, Plan, Shape, decide_sizes, packed
+from mislabel.sweeps.plan import Group, Plan, Shape, decide_sizes, packed
 from mislabel.sweeps.race import Race
-from mislabel.sweeps.referee import branch_of, branching_axes
 from mislabel.sweeps.sizing import Sizing
 from mislabel.sweeps.source import Source
-from mislabel.sweeps.space import Cells
+from mislabel.sweeps.space import Cells, branch_of, branching_axes
 from mislabel.sweeps.spec import Spec
 from mislabel.sweeps.store import SweepFiles
 

@@ -9,7 +9,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from mislabel.sweeps.identity import cell_ids
 from mislabel.sweeps.spec import Axis, Spec
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task
+
+if TYPE_CHECKING:
+    from mislabel.tasks.task import Task
 
 CHUNK = 1 << 15
 # So many chunks of draws may bring nothing new; then all there is has been found.
@@ -291,3 +294,12 @@ def _by_dependence(axes: Mapping[str, Axis]) -> list[str]:
     for name in axes:
         visit(name, ())
     return order
+
+
+def branch_of(values: Mapping[str, Value], axes: Sequence[str]) -> str:
+    return ", ".join(f"{name} = {values[name]!r}" for name in axes)
+
+
+def branching_axes(spec: Spec) -> list[str]:
+    """Axes for each of whose values the others are searched anew."""
+    return [name for name, axis in spec.axes().items() if axis.grid]

@@ -7,7 +7,7 @@ import io
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,11 @@ import torch
 from mislabel.sweeps.contents import refuse_other_data
 from mislabel.sweeps.convoy import Convoy
 from mislabel.sweeps.identity import pack_id, run_id
+from mislabel.sweeps.lane_stopper import Watch
 from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.outcome import Outcome, Record, Status
-from mislabel.sweeps.referee import Watch
+from mislabel.sweeps.outcome import Outcome, Status
+from mislabel.sweeps.record import Record
+from mislabel.sweeps.report import Report
 from mislabel.sweeps.store import SweepFiles
 from mislabel.tasks.device import allocator
 from mislabel.tasks.device.determinism import be_exact
@@ -28,29 +30,6 @@ from mislabel.tasks.registry import find_task
 
 # A checkpoint is due after so long, or later, where checkpoints would else take more than a twentieth of the time.
 CHECKPOINT_SECONDS, CHECKPOINT_SHARE, LONGEST_CHECKPOINT_SECONDS = 30.0, 1 / 20, 600.0
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a worker tells the driver: progress, and how runs ended."""
-
-    pack: str
-    run_steps: int = 0
-    """Steps trained since the last report, summed over lanes."""
-    train_seconds: float = 0.0
-    outcomes: list[Outcome] = field(default_factory=list)
-    """Of runs that have ended; where a worker died in between, some may be told twice."""
-    error: str | None = None
-    """Why the pack can't go on, where it failed."""
-    out_of_memory: bool = False
-    """True where it failed because it has more lanes than fit."""
-    finished: bool = False
-    halted: bool = False
-    """True where the pack was checkpointed because the sweep is stopping."""
-    parked: bool = False
-    """True where the pack was checkpointed because it has lost so many lanes that it is to be filled up."""
-    step: int = 0
-    """How far a parked pack has come."""
 
 
 class Worker:

@@ -129,7 +129,7 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
 
 def _absent_cells(sweep: "Sweep") -> int:
     """How many of the cells that the spec names have no run that came to an end; a search names none."""
-    from mislabel.sweeps.plan import Ended
+    from mislabel.sweeps.ended_runs import Ended
     from mislabel.sweeps.space import Space
     from mislabel.tasks.registry import find_task
 

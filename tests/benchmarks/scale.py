@@ -54,9 +54,9 @@ def _seconds_per_run(values: dict[str, Any]) -> float:
     from mislabel.sweeps.means import Means
     from mislabel.sweeps.outcome import Outcome
     from mislabel.sweeps.plan import make_plan
+    from mislabel.sweeps.report import Report
     from mislabel.sweeps.source import Listed
     from mislabel.sweeps.store import Store
-    from mislabel.sweeps.worker import Report
 
     spec, task = checked_spec(Document("bench", values))
     with tempfile.TemporaryDirectory() as folder:

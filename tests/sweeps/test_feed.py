@@ -4,11 +4,12 @@ from pathlib import Path
 import pytest
 
 from mislabel.sweeps.errors import StoreError
-from mislabel.sweeps.feed import Feed, Progress
+from mislabel.sweeps.feed import Feed
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.outcome import Outcome, Status
+from mislabel.sweeps.progress import Progress
+from mislabel.sweeps.report import Report
 from mislabel.sweeps.store import Store
-from mislabel.sweeps.worker import Report
 from tests.bowls import prepared
 
 

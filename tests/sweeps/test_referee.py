@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mislabel.sweeps.referee import Entry, Referee, branching_axes, referee_of
+from mislabel.sweeps.referee import Entry, Referee, referee_of
+from mislabel.sweeps.space import branching_axes
 from mislabel.sweeps.spec import EarlyTerminate
 from mislabel.sweeps.stopping import Halving, judged_steps, rule_of
 from mislabel.sweeps.store import Store
