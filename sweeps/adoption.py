@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from mislabel.sweeps.datasets import changed_data
 from mislabel.sweeps.ended_runs import Ended
 from mislabel.sweeps.errors import StoreError
-from mislabel.sweeps.identity import pack_id, run_id
+from mislabel.sweeps.ids import pack_id, run_id
 from mislabel.sweeps.outcome import ENDED
 from mislabel.sweeps.plan import missing_seeds
 from mislabel.sweeps.space import Space

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mislabel.sweeps.earlier import Earlier
-from mislabel.sweeps.identity import cell_id
+from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.means import Mean
 from mislabel.sweeps.search import Known, Proposal, Search
 from mislabel.sweeps.space import Space, branches

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mislabel.sweeps.errors import Problem, SpecError, nearest
-from mislabel.sweeps.identity import cell_id
+from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.means import Mean
 from mislabel.sweeps.ranges import problem_with
 from mislabel.sweeps.space import Space

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mislabel.sweeps.errors import StoreError
-from mislabel.sweeps.identity import run_id
+from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.means import Means
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.outcome import Outcome, Status

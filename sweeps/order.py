@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
-from mislabel.sweeps.identity import pack_id, run_id
+from mislabel.sweeps.ids import pack_id, run_id
 from mislabel.tasks.parameters import Value
 
 

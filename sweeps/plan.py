@@ -9,7 +9,7 @@ from typing import Any
 
 from mislabel.sweeps.ended_runs import Ended
 from mislabel.sweeps.errors import Problem, SpecError
-from mislabel.sweeps.identity import run_id
+from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.seeding import Seeding
 from mislabel.sweeps.sizing import Sizing

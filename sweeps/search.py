@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from mislabel.sweeps.dimensions import Dimensions
 from mislabel.sweeps.earlier import Earlier
 from mislabel.sweeps.history import History
-from mislabel.sweeps.identity import cell_id
+from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.means import Mean
 from mislabel.sweeps.proposals import Batch, KeptTrial, Proposals
 from mislabel.sweeps.sampler import is_trusted, knows_conditions, pinned, ranks_pruned, sampler_of, shown

@@ -28,7 +28,7 @@ from pyarrow import fs
 from mislabel.sweeps.errors import MislabelError, StoreError, nearest
 from mislabel.sweeps.files import Files
 from mislabel.sweeps.filesystem import PATIENCE_SECONDS, FileSystem, as_store_errors, opened, within
-from mislabel.sweeps.identity import pack_id
+from mislabel.sweeps.ids import pack_id
 
 SCHEMA = 1
 TAKEN = ("store.json", "mlflow.db", "mlartifacts")

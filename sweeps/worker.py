@@ -15,7 +15,7 @@ import torch
 
 from mislabel.sweeps.contents import refuse_other_data
 from mislabel.sweeps.convoy import Convoy
-from mislabel.sweeps.identity import pack_id, run_id
+from mislabel.sweeps.ids import pack_id, run_id
 from mislabel.sweeps.lane_stopper import Watch
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.outcome import Outcome, Status

@@ -15,7 +15,7 @@ import optuna
 from scipy.stats import wilcoxon
 
 from mislabel.sweeps.dimensions import Dimensions
-from mislabel.sweeps.identity import cell_id
+from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.means import Mean
 from mislabel.sweeps.search import Search
 from mislabel.sweeps.space import Space

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from optuna.trial import TrialState
 
-from mislabel.sweeps.identity import cell_id
+from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.launch import Launch
 from mislabel.sweeps.means import Mean, Means
 from mislabel.sweeps.search import Proposal, Search

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mislabel.sweeps.expression import parse_expression
-from mislabel.sweeps.identity import cell_id
+from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.ranges import problem_with
 from mislabel.sweeps.space import Space
 from tests import specs

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mislabel.sweeps.identity import cell_id
+from mislabel.sweeps.ids import cell_id
 from tests import specs
 from tests.sweeps.spaces import AXES, accepted, all_cells, random_space, space_of
 

@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from mislabel.sweeps.identity import run_id
+from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.lane_stopper import Watch, watch_of
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.outcome import Outcome

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mislabel.sweeps.identity import cell_id, cell_ids, pack_id, run_id
+from mislabel.sweeps.ids import cell_id, cell_ids, pack_id, run_id
 from tests.bowls import BOWL
 
 names = st.text(min_size=1, max_size=6)
