@@ -5,7 +5,7 @@ import pandas as pd
 from mislabel.analysis import page
 from mislabel.analysis.page import value_text
 from mislabel.analysis.sweep import Sweep
-from mislabel.sweeps.spec import Axis
+from mislabel.sweeps.spec.model import Axis
 
 WITHOUT_RESULT = ("failed", "lost")
 _LISTED = 12

@@ -23,10 +23,10 @@ import pyarrow as pa
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from mislabel.sweeps.distribution import distribution
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.expression import parse_expression
-from mislabel.sweeps.spec import Axis, Objective
+from mislabel.sweeps.spec.condition import parse_expression
+from mislabel.sweeps.spec.distribution import distribution
+from mislabel.sweeps.spec.model import Axis, Objective
 
 if TYPE_CHECKING:
     from mislabel.analysis.sweep import Sweep

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from mislabel.analysis.statistics import summarized
 from mislabel.sweeps.errors import MislabelError, nearest
-from mislabel.sweeps.spec import Spec, spec_from_stored
+from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from mislabel.sweeps.store import TABLES, Store, SweepFiles
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from mislabel.cluster.share import TICKET
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.spec import Resources
+from mislabel.sweeps.spec.model import Resources
 
 Machines = Sequence[Mapping[str, float]]
 """What each has, in Ray's words."""

@@ -10,7 +10,7 @@ from mislabel.cluster.profiler import far_profiler, is_elsewhere
 from mislabel.cluster.tune_runner import run_on_ray
 from mislabel.sweeps.feed import Feed
 from mislabel.sweeps.launch import Machine
-from mislabel.sweeps.spec import Resources
+from mislabel.sweeps.spec.model import Resources
 from mislabel.sweeps.store import Store
 
 Show = Callable[[], None]

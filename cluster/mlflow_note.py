@@ -9,7 +9,7 @@ import pandas as pd
 from mislabel.cluster.mlflow_layout import address, layout
 from mislabel.cluster.mlflow_points import Final, Point, with_interval
 from mislabel.cluster.mlflow_runs import WITHOUT_RESULT, Results, counted, digest_of, shown
-from mislabel.sweeps.spec import Axis, Objective
+from mislabel.sweeps.spec.model import Axis, Objective
 
 _BEST_CELLS = 10
 _LISTED = 20

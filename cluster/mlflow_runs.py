@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from mislabel.cluster.mlflow_points import Final, Point, Span, finals_of, points_of, with_interval
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.front import on_front
-from mislabel.sweeps.spec import spec_from_stored
+from mislabel.sweeps.spec.model import spec_from_stored
 from mislabel.sweeps.store import SweepFiles
 from mislabel.tasks.parameters import RESERVED
 

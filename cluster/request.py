@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mislabel.sweeps.document import read_document
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.spec import LONGEST_NAME, NAME
+from mislabel.sweeps.spec.document import read_document
+from mislabel.sweeps.spec.model import LONGEST_NAME, NAME
 
 COMMANDS = ("list", "status", "results", "stop", "cluster status")
 """Commands that a client may have run on the head."""

@@ -44,7 +44,7 @@ from mislabel.sweeps.lane_stopper import Watch, watch_of
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.referee import Entry, Referee, Values
 from mislabel.sweeps.report import Report
-from mislabel.sweeps.spec import Resources, spec_from_stored
+from mislabel.sweeps.spec.model import Resources, spec_from_stored
 from mislabel.sweeps.store import Store
 from mislabel.sweeps.worker import Worker
 from mislabel.tasks.data.folder import choose_folder, chosen_folder

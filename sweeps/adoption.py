@@ -15,7 +15,7 @@ from mislabel.sweeps.ids import pack_id, run_id
 from mislabel.sweeps.outcome import ENDED
 from mislabel.sweeps.plan import missing_seeds
 from mislabel.sweeps.space import Space
-from mislabel.sweeps.spec import Spec, spec_from_stored
+from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from mislabel.sweeps.store import TABLES, Store, SweepFiles
 from mislabel.tasks.task import Task
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from mislabel.sweeps import ranges
 from mislabel.sweeps.combine import mistakes_between
-from mislabel.sweeps.document import LARGEST_BYTES, Document, Path, kind_of, read_document
 from mislabel.sweeps.errors import Problem, SpecError, nearest
-from mislabel.sweeps.expression import Expression, ExpressionError, parse_expression
-from mislabel.sweeps.section import S, read_section, whole
-from mislabel.sweeps.spec import KEPT, LONGEST_NAME, MOST_OBJECTIVES, NAME, Axis, Objective, Section, Seeds, Spec
+from mislabel.sweeps.spec.condition import Expression, ExpressionError, parse_expression
+from mislabel.sweeps.spec.document import LARGEST_BYTES, Document, Path, kind_of, read_document
+from mislabel.sweeps.spec.messages import S, read_section, whole
+from mislabel.sweeps.spec.model import KEPT, LONGEST_NAME, MOST_OBJECTIVES, NAME, Axis, Objective, Section, Seeds, Spec
 from mislabel.sweeps.store import TAKEN
 from mislabel.tasks.parameters import Parameter, Value
 from mislabel.tasks.registry import find_task, task_names

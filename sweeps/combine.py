@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mislabel.sweeps import ranges, stopping
-from mislabel.sweeps.document import Path
 from mislabel.sweeps.errors import nearest
 from mislabel.sweeps.methods import refusals
-from mislabel.sweeps.section import Mistake
 from mislabel.sweeps.space import Space, branches
-from mislabel.sweeps.spec import NAME, Axis, Spec
+from mislabel.sweeps.spec.document import Path
+from mislabel.sweeps.spec.messages import Mistake
+from mislabel.sweeps.spec.model import NAME, Axis, Spec
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task
 

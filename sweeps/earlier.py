@@ -11,7 +11,7 @@ from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.means import Mean
 from mislabel.sweeps.ranges import problem_with
 from mislabel.sweeps.space import Space
-from mislabel.sweeps.spec import Spec, spec_from_stored
+from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from mislabel.sweeps.store import Store, SweepFiles
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task

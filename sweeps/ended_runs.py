@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from mislabel.sweeps.outcome import settled
-from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store import SweepFiles
 
 

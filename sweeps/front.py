@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mislabel.sweeps.spec import Objective
+from mislabel.sweeps.spec.model import Objective
 
 
 def on_front(values: np.ndarray, objectives: Sequence[Objective]) -> np.ndarray:

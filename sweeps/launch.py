@@ -20,7 +20,7 @@ from mislabel.sweeps.provenance import provenance
 from mislabel.sweeps.racing import Raced, race_is_on
 from mislabel.sweeps.sizing import Here, Profiler, Sizing
 from mislabel.sweeps.source import Asked, Listed, Source
-from mislabel.sweeps.spec import Spec, spec_from_stored
+from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from mislabel.sweeps.store import Store, SweepFiles
 from mislabel.sweeps.widening import changes_that_do_not_widen
 from mislabel.tasks.task import Task

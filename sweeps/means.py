@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mislabel.sweeps.outcome import Outcome, settled
 from mislabel.sweeps.seeding import Seeding
-from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store import SweepFiles
 
 

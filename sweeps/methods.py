@@ -3,8 +3,8 @@
 Nothing of Optuna is needed here, so that a spec is checked without it.
 """
 
-from mislabel.sweeps.document import Path
-from mislabel.sweeps.spec import Axis, Spec
+from mislabel.sweeps.spec.document import Path
+from mislabel.sweeps.spec.model import Axis, Spec
 
 # Optuna's CMA-ES ranks by one number and knows numbers alone.
 _ONE_OBJECTIVE = ("cmaes",)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.spec.model import Spec
 
 Status = Literal["done", "stopped", "diverged", "failed", "lost"]
 ENDED: tuple[Status, ...] = ("done", "diverged")

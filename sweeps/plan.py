@@ -14,7 +14,7 @@ from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.seeding import Seeding
 from mislabel.sweeps.sizing import Sizing
 from mislabel.sweeps.space import Cells, Space
-from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store import SweepFiles
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from mislabel.sweeps.means import Means
-from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.spec.model import Spec
 
 # The chance that the best cell is dropped.
 _ERROR = 0.05

@@ -13,7 +13,7 @@ from mislabel.sweeps.race import Race
 from mislabel.sweeps.sizing import Sizing
 from mislabel.sweeps.source import Source
 from mislabel.sweeps.space import Cells, branch_of, branching_axes
-from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store import SweepFiles
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mislabel.sweeps.spec import Axis
+from mislabel.sweeps.spec.model import Axis
 from mislabel.tasks.parameters import Parameter, Value
 
 DIGITS = 12

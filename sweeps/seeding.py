@@ -1,6 +1,6 @@
 """How many seeds each cell is to have: those of the spec, and more where a search or a race asks for them."""
 
-from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.spec.model import Spec
 
 
 class Seeding:

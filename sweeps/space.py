@@ -15,9 +15,9 @@ import numpy as np
 
 from mislabel.sweeps import ranges
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.expression import Expression, parse_expression
 from mislabel.sweeps.ids import cell_ids
-from mislabel.sweeps.spec import Axis, Spec
+from mislabel.sweeps.spec.condition import Expression, parse_expression
+from mislabel.sweeps.spec.model import Axis, Spec
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mislabel.sweeps.document import Path
-from mislabel.sweeps.spec import Axis, EarlyTerminate, Spec
+from mislabel.sweeps.spec.document import Path
+from mislabel.sweeps.spec.model import Axis, EarlyTerminate, Spec
 from mislabel.tasks.training import measured_steps
 
 if TYPE_CHECKING:

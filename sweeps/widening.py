@@ -10,7 +10,7 @@ from typing import Any
 
 from mislabel.sweeps import ranges
 from mislabel.sweeps.space import Space, branches
-from mislabel.sweeps.spec import Axis, Spec
+from mislabel.sweeps.spec.model import Axis, Spec
 from mislabel.tasks.task import Task
 
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import torch
 
 from mislabel.sweeps.check import checked_spec
-from mislabel.sweeps.document import Document
 from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import Launch, Machine, prepare
-from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.spec.document import Document
+from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store import TABLES, Store, SweepFiles
 from mislabel.tasks.registry import find_task
 

@@ -105,7 +105,7 @@ def test_analysis_knows_the_store_and_the_spec_alone() -> None:
     [
         (
             "optuna",
-            [*SEARCH, "mislabel.sweeps.distribution", "mislabel.analysis.study", "mislabel.analysis.importance"],
+            [*SEARCH, "mislabel.sweeps.spec.distribution", "mislabel.analysis.study", "mislabel.analysis.importance"],
         ),
         ("ray", ["cluster", "mislabel.sweeps.commands.doctor"]),
         ("mlflow", ["cluster.mlflow_*", "mislabel.sweeps.commands.doctor"]),

@@ -13,10 +13,10 @@ import pytest
 
 from mislabel.sweeps.check import checked_spec
 from mislabel.sweeps.commands.main import COMMANDS, cli
-from mislabel.sweeps.document import read_document
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.space import Space
-from mislabel.sweeps.spec import EarlyTerminate, Method
+from mislabel.sweeps.spec.document import read_document
+from mislabel.sweeps.spec.model import EarlyTerminate, Method
 from mislabel.tasks.conformance import CHECKS
 from mislabel.tasks.registry import task_names
 from mislabel.tasks.task import Task

@@ -71,9 +71,9 @@ def _training() -> str:
     import torch
 
     from mislabel.sweeps.check import checked_spec
-    from mislabel.sweeps.document import Document
     from mislabel.sweeps.inline import run_inline
     from mislabel.sweeps.launch import Machine, prepare
+    from mislabel.sweeps.spec.document import Document
     from mislabel.sweeps.store import Store
 
     values = {
@@ -92,7 +92,7 @@ def _training() -> str:
 def _ray() -> str:
     from mislabel.cluster.capacity import worker_slots
     from mislabel.cluster.tune_runner import connected
-    from mislabel.sweeps.spec import Resources
+    from mislabel.sweeps.spec.model import Resources
 
     with connected(None):
         import ray

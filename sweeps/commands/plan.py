@@ -8,7 +8,7 @@ from mislabel.sweeps.commands import options
 
 if TYPE_CHECKING:
     from mislabel.sweeps.plan import Plan
-    from mislabel.sweeps.spec import Spec
+    from mislabel.sweeps.spec.model import Spec
 
 
 @click.command()

@@ -15,7 +15,7 @@ from mislabel.sweeps.commands.options import say
 if TYPE_CHECKING:
     from mislabel.sweeps.feed import Feed
     from mislabel.sweeps.launch import Launch, Machine
-    from mislabel.sweeps.spec import Resources, Spec
+    from mislabel.sweeps.spec.model import Resources, Spec
     from mislabel.sweeps.store import Store
 
 

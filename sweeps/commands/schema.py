@@ -16,7 +16,7 @@ def command(name: str | None) -> None:
       # yaml-language-server: $schema=xor.schema.json
     """
     from mislabel.sweeps.errors import MislabelError, nearest
-    from mislabel.sweeps.schema import spec_schema
+    from mislabel.sweeps.spec.json_schema import spec_schema
     from mislabel.tasks.registry import find_task, task_names
 
     if name is not None and name not in task_names():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mislabel.sweeps.feed import Feed
-    from mislabel.sweeps.spec import Spec
+    from mislabel.sweeps.spec.model import Spec
 
 _LINE_SECONDS = 10.0
 

@@ -13,7 +13,7 @@ import pytest
 import mislabel
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store import Store
 
 Cell = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.spec.model import Spec
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, Task
 from mislabel.tasks.training import Training

@@ -19,7 +19,7 @@ from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.means import Mean
 from mislabel.sweeps.search import Search
 from mislabel.sweeps.space import Space
-from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store import Store
 from mislabel.tasks.parameters import Value
 from tests.benchmarks.figure import Figure

@@ -2,7 +2,7 @@ import pytest
 
 from mislabel.cluster.capacity import memory_bytes_of, slots_of
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.spec import Resources
+from mislabel.sweeps.spec.model import Resources
 
 HEAD = {"memory": 64e9}
 SMALL = {"CPU": 1.0, "memory": 4e9}

@@ -14,11 +14,11 @@ from mislabel.cluster.capacity import worker_slots
 from mislabel.cluster.machine import machine_on_ray
 from mislabel.cluster.profiler import FarProfiler, Place
 from mislabel.sweeps.check import checked_spec
-from mislabel.sweeps.document import Document
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.launch import prepare
 from mislabel.sweeps.sizing import ProfilerGone
-from mislabel.sweeps.spec import Resources
+from mislabel.sweeps.spec.document import Document
+from mislabel.sweeps.spec.model import Resources
 from mislabel.sweeps.store import Store
 from mislabel.tasks.registry import find_task
 

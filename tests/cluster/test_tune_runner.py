@@ -18,12 +18,12 @@ import mislabel
 from mislabel.cluster.capacity import worker_memory_bytes, worker_slots
 from mislabel.cluster.tune_runner import _FarReferee, _referee_actor, connected, device_from_ray, run_on_ray
 from mislabel.sweeps.check import checked_spec
-from mislabel.sweeps.document import Document
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import Launch, Machine, prepare
 from mislabel.sweeps.referee import Entry
-from mislabel.sweeps.spec import Resources
+from mislabel.sweeps.spec.document import Document
+from mislabel.sweeps.spec.model import Resources
 from mislabel.sweeps.store import Store
 from mislabel.tasks.data.images import keep
 

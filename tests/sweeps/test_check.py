@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from mislabel.sweeps.check import checked_spec, read_spec
-from mislabel.sweeps.document import Document, read_document
 from mislabel.sweeps.errors import SpecError
-from mislabel.sweeps.spec import Axis, Spec
+from mislabel.sweeps.spec.document import Document, read_document
+from mislabel.sweeps.spec.model import Axis, Spec
 
 HEAD = "name: a\ntask: bowl\n"
 """Mistakes below it stand on line 3."""

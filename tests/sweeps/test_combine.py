@@ -4,9 +4,9 @@ import pytest
 
 from mislabel.sweeps import combine
 from mislabel.sweeps.check import checked_spec
-from mislabel.sweeps.document import Document
 from mislabel.sweeps.errors import SpecError
-from mislabel.sweeps.spec import Spec, spec_from_stored
+from mislabel.sweeps.spec.document import Document
+from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from tests.bowls import bowl_spec, bowl_values
 
 X = {"min": 0, "max": 1}

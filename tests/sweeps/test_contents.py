@@ -9,10 +9,10 @@ import torch
 
 from mislabel.sweeps.check import checked_spec
 from mislabel.sweeps.contents import OtherDataError, refuse_other_data
-from mislabel.sweeps.document import Document
 from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import Launch, prepare
 from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.store import Store
 from mislabel.tasks.data import images
 from mislabel.tasks.data.folder import data_folder

@@ -7,10 +7,10 @@ import pytest
 
 from mislabel.sweeps.check import checked_spec
 from mislabel.sweeps.datasets import DataMissingError
-from mislabel.sweeps.document import Document
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import plan_sweep, prepare
+from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.store import Store
 from mislabel.tasks.data import images
 from mislabel.tasks.task import Task

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mislabel.sweeps.front import on_front
-from mislabel.sweeps.spec import Objective
+from mislabel.sweeps.spec.model import Objective
 
 LOSS, COST, SCORE = (
     Objective(name="loss", goal="minimize"),

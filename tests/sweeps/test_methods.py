@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from mislabel.sweeps.methods import refusals
-from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.spec.model import Spec
 
 RANGE = {"min": 0.0, "max": 1.0}
 LIST = {"values": [1.0, 2.0]}

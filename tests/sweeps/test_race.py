@@ -8,7 +8,7 @@ from scipy import stats
 from mislabel.sweeps.means import Means
 from mislabel.sweeps.outcome import Outcome, Status
 from mislabel.sweeps.race import Race, beyond_doubt
-from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store import Store
 from tests.bowls import bowl_spec
 

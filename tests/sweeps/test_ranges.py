@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mislabel.sweeps import ranges
-from mislabel.sweeps.spec import Axis
+from mislabel.sweeps.spec.model import Axis
 from tests.bowls import BOWL
 
 X, RATE, LEVEL = (BOWL.parameters[name] for name in ("x", "rate", "level"))

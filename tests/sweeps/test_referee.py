@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from mislabel.sweeps.referee import Entry, Referee, referee_of
 from mislabel.sweeps.space import branching_axes
-from mislabel.sweeps.spec import EarlyTerminate
+from mislabel.sweeps.spec.model import EarlyTerminate
 from mislabel.sweeps.stopping import Halving, judged_steps, rule_of
 from mislabel.sweeps.store import Store
 from tests.bowls import BOWL, bowl_spec, run

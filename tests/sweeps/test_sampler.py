@@ -9,7 +9,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import create_trial
 
 from mislabel.sweeps.sampler import is_trusted, pinned, sampler_of, shown
-from mislabel.sweeps.spec import Method
+from mislabel.sweeps.spec.model import Method
 
 CLASSES = {
     "tpe": optuna.samplers.TPESampler,

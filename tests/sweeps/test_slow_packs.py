@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from mislabel.sweeps.check import checked_spec
-from mislabel.sweeps.document import Document
 from mislabel.sweeps.launch import prepare
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.plan import orders
+from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.store import Store
 from mislabel.sweeps.worker import Worker
 from mislabel.tasks.images import derivatives

@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from mislabel.sweeps.expression import parse_expression
 from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.ranges import problem_with
 from mislabel.sweeps.space import Space
+from mislabel.sweeps.spec.condition import parse_expression
 from tests import specs
 from tests.bowls import BOWL
 from tests.sweeps.spaces import Cell, accepted, all_cells, space_of

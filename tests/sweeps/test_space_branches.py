@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mislabel.sweeps.space import branches
-from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store import Store
 from mislabel.tasks.parameters import Value
 from tests.bowls import run, runs_of

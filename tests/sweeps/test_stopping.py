@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mislabel.sweeps.errors import SpecError
-from mislabel.sweeps.spec import EarlyTerminate
+from mislabel.sweeps.spec.model import EarlyTerminate
 from mislabel.sweeps.stopping import Ranking, judged_steps
 from tests.bowls import bowl_spec
 

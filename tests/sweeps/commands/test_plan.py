@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mislabel.sweeps.commands.plan import stopping_in_words
-from mislabel.sweeps.spec import EarlyTerminate
+from mislabel.sweeps.spec.model import EarlyTerminate
 from tests.bowls import bowl_spec
 from tests.sweeps.commands.conftest import Mislabel, Said
 

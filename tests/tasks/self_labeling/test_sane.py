@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mislabel.sweeps.check import checked_spec
-from mislabel.sweeps.document import Document
 from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import prepare
+from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.store import Store
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mislabel.sweeps.expression import LONGEST, Expression, ExpressionError, parse_expression
+from mislabel.sweeps.spec.condition import LONGEST, Expression, ExpressionError, parse_expression
 
 NUMBERS = ["width", "rate", "model.depth"]
 VALUES: dict[str, Any] = {"width": 64, "rate": 0.25, "model.depth": 3, "kind": "relu", "flag": True}

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from mislabel.sweeps.document import Path, dotted, kind_of
 from mislabel.sweeps.errors import nearest
-from mislabel.sweeps.spec import Section
+from mislabel.sweeps.spec.document import Path, dotted, kind_of
+from mislabel.sweeps.spec.model import Section
 
 S = TypeVar("S", bound=Section)
 Mistake = tuple[Path, str]

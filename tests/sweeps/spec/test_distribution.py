@@ -1,8 +1,8 @@
 import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from mislabel.sweeps.distribution import distribution
-from mislabel.sweeps.spec import Axis
+from mislabel.sweeps.spec.distribution import distribution
+from mislabel.sweeps.spec.model import Axis
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from mislabel.sweeps.check import checked_spec
-from mislabel.sweeps.document import Document, read_document
 from mislabel.sweeps.errors import SpecError
-from mislabel.sweeps.spec import seconds_from_text, spec_from_stored
+from mislabel.sweeps.spec.document import Document, read_document
+from mislabel.sweeps.spec.model import seconds_from_text, spec_from_stored
 from tests import specs
 from tests.bowls import bowl_spec
 

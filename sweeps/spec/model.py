@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from mislabel.sweeps.document import read_document, text_from_value
+from mislabel.sweeps.spec.document import read_document, text_from_value
 from mislabel.tasks.parameters import Value
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")

@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mislabel.sweeps.check import read_spec
-from mislabel.sweeps.document import DEEPEST, LARGEST_BYTES, Document, read_document, read_value, text_from_value
 from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.spec.document import DEEPEST, LARGEST_BYTES, Document, read_document, read_value, text_from_value
 
 scalars = st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.floats(allow_nan=False) | st.text(max_size=20)
 json_like = st.recursive(

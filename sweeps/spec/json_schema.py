@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mislabel.sweeps.spec import MOST_OBJECTIVES, NAME, Spec
+from mislabel.sweeps.spec.model import MOST_OBJECTIVES, NAME, Spec
 from mislabel.tasks.parameters import Parameter
 from mislabel.tasks.registry import task_names
 

@@ -4,7 +4,7 @@ import math
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from mislabel.sweeps.spec import Axis
+from mislabel.sweeps.spec.model import Axis
 
 
 def distribution(axis: Axis, integer: bool) -> BaseDistribution:

@@ -7,9 +7,9 @@ import pytest
 import yaml
 from hypothesis import given
 
-from mislabel.sweeps.document import read_document
-from mislabel.sweeps.schema import spec_schema
-from mislabel.sweeps.spec import Spec
+from mislabel.sweeps.spec.document import read_document
+from mislabel.sweeps.spec.json_schema import spec_schema
+from mislabel.sweeps.spec.model import Spec
 from mislabel.tasks.registry import find_task
 from tests import specs
 from tests.bowls import bowl_spec, bowl_values

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from mislabel.sweeps.section import read_section, whole
-from mislabel.sweeps.spec import Axis, Budget, Method, Objective, Resources
+from mislabel.sweeps.spec.messages import read_section, whole
+from mislabel.sweeps.spec.model import Axis, Budget, Method, Objective, Resources
 
 
 def test_a_good_section_is_its_model() -> None:
