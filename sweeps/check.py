@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from mislabel.sweeps import ranges
+from mislabel.sweeps.cells import ranges
 from mislabel.sweeps.combine import mistakes_between
 from mislabel.sweeps.errors import Problem, SpecError, nearest
 from mislabel.sweeps.spec.condition import Expression, ExpressionError, parse_expression

@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mislabel.sweeps import ranges, stopping
+from mislabel.sweeps import stopping
+from mislabel.sweeps.cells import ranges
+from mislabel.sweeps.cells.space import Space, branches
 from mislabel.sweeps.errors import nearest
 from mislabel.sweeps.methods import refusals
-from mislabel.sweeps.space import Space, branches
 from mislabel.sweeps.spec.document import Path
 from mislabel.sweeps.spec.messages import Mistake
 from mislabel.sweeps.spec.model import NAME, Axis, Spec

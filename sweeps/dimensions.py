@@ -8,8 +8,8 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import Trial, TrialState, create_trial
 
-from mislabel.sweeps.ranges import nearest_value
-from mislabel.sweeps.space import Space
+from mislabel.sweeps.cells.ranges import nearest_value
+from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.spec.distribution import distribution
 from mislabel.tasks.parameters import Value
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mislabel.sweeps.cells.ranges import problem_with
+from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.errors import Problem, SpecError, nearest
 from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.means import Mean
-from mislabel.sweeps.ranges import problem_with
-from mislabel.sweeps.space import Space
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from mislabel.sweeps.store import Store, SweepFiles
 from mislabel.tasks.parameters import Value

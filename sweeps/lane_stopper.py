@@ -10,8 +10,8 @@ from mislabel.tasks.training import Training, measured_steps
 
 if TYPE_CHECKING:
     from mislabel.tasks.pack import Frame
+from mislabel.sweeps.cells.space import branch_of, branching_axes
 from mislabel.sweeps.referee import Entry, Judging, Values
-from mislabel.sweeps.space import branch_of, branching_axes
 
 
 class Watch:

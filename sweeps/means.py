@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mislabel.sweeps.cells.seeds import Seeding
 from mislabel.sweeps.outcome import Outcome, settled
-from mislabel.sweeps.seeding import Seeding
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store import SweepFiles
 

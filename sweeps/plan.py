@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from mislabel.sweeps.cells.seeds import Seeding
+from mislabel.sweeps.cells.space import Cells, Space
 from mislabel.sweeps.ended_runs import Ended
 from mislabel.sweeps.errors import Problem, SpecError
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.seeding import Seeding
 from mislabel.sweeps.sizing import Sizing
-from mislabel.sweeps.space import Cells, Space
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store import SweepFiles
 from mislabel.tasks.parameters import Value

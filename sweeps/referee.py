@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow.compute as pc
 
+from mislabel.sweeps.cells.space import branch_of, branching_axes
 from mislabel.sweeps.ids import run_id
-from mislabel.sweeps.space import branch_of, branching_axes
 from mislabel.sweeps.spec.model import EarlyTerminate, Spec
 from mislabel.sweeps.stopping import judged_steps, rule_of, shortest_run
 from mislabel.sweeps.store import SweepFiles

@@ -16,6 +16,7 @@ import optuna
 from optuna.samplers import BaseGASampler
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
+from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.dimensions import Dimensions
 from mislabel.sweeps.earlier import Earlier
 from mislabel.sweeps.history import History
@@ -23,7 +24,6 @@ from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.means import Mean
 from mislabel.sweeps.proposals import Batch, KeptTrial, Proposals
 from mislabel.sweeps.sampler import is_trusted, knows_conditions, pinned, ranks_pruned, sampler_of, shown
-from mislabel.sweeps.space import Space
 from mislabel.sweeps.store import SweepFiles
 from mislabel.tasks.parameters import Value
 

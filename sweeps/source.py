@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Protocol
 
+from mislabel.sweeps.cells.space import Cells, Space
 from mislabel.sweeps.means import Mean, Means
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.plan import Group, Plan, decide_sizes, orders, packed
 from mislabel.sweeps.sizing import Sizing
-from mislabel.sweeps.space import Cells, Space
 
 if TYPE_CHECKING:
     from mislabel.sweeps.branching import Branches

@@ -8,8 +8,8 @@ import itertools
 import math
 from typing import Any
 
-from mislabel.sweeps import ranges
-from mislabel.sweeps.space import Space, branches
+from mislabel.sweeps.cells import ranges
+from mislabel.sweeps.cells.space import Space, branches
 from mislabel.sweeps.spec.model import Axis, Spec
 from mislabel.tasks.task import Task
 

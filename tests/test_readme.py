@@ -11,10 +11,10 @@ from typing import Any, get_args
 import click
 import pytest
 
+from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.check import checked_spec
 from mislabel.sweeps.commands.main import COMMANDS, cli
 from mislabel.sweeps.errors import SpecError
-from mislabel.sweeps.space import Space
 from mislabel.sweeps.spec.document import read_document
 from mislabel.sweeps.spec.model import EarlyTerminate, Method
 from mislabel.tasks.conformance import CHECKS

@@ -63,7 +63,7 @@ def command(
 
 
 def plan_as_json(plan: "Plan") -> dict[str, Any]:
-    from mislabel.sweeps.space import branches
+    from mislabel.sweeps.cells.space import branches
 
     return {
         "name": plan.spec.name,
@@ -121,7 +121,7 @@ def _text(plan: "Plan") -> str:
 
 
 def _cells(plan: "Plan") -> str:
-    from mislabel.sweeps.space import branches
+    from mislabel.sweeps.cells.space import branches
 
     asked, method = plan.spec.budget.cells, plan.spec.method
     if method.learns:
@@ -135,7 +135,7 @@ def _cells(plan: "Plan") -> str:
 
 
 def _branches(plan: "Plan") -> str:
-    from mislabel.sweeps.space import Space, branches
+    from mislabel.sweeps.cells.space import Space, branches
 
     names = [name for group in Space(plan.spec, plan.task).grid_dimensions for name in group]
     if not names:

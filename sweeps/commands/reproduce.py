@@ -129,8 +129,8 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
 
 def _absent_cells(sweep: "Sweep") -> int:
     """How many of the cells that the spec names have no run that came to an end; a search names none."""
+    from mislabel.sweeps.cells.space import Space
     from mislabel.sweeps.ended_runs import Ended
-    from mislabel.sweeps.space import Space
     from mislabel.tasks.registry import find_task
 
     if sweep.spec.method.learns:

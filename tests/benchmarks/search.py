@@ -14,11 +14,11 @@ from typing import Any
 import optuna
 from scipy.stats import wilcoxon
 
+from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.dimensions import Dimensions
 from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.means import Mean
 from mislabel.sweeps.search import Search
-from mislabel.sweeps.space import Space
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store import Store
 from mislabel.tasks.parameters import Value

@@ -4,8 +4,8 @@ import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
+from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.dimensions import Dimensions
-from mislabel.sweeps.space import Space
 from tests.bowls import BOWL, bowl_spec
 
 PARAMETERS: dict[str, Any] = {

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mislabel.sweeps.cells.space import branching_axes
 from mislabel.sweeps.referee import Entry, Referee, referee_of
-from mislabel.sweeps.space import branching_axes
 from mislabel.sweeps.spec.model import EarlyTerminate
 from mislabel.sweeps.stopping import Halving, judged_steps, rule_of
 from mislabel.sweeps.store import Store

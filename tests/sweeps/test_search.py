@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 from optuna.trial import TrialState
 
+from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.launch import Launch
 from mislabel.sweeps.means import Mean, Means
 from mislabel.sweeps.search import Proposal, Search
 from mislabel.sweeps.source import Asked
-from mislabel.sweeps.space import Space
 from mislabel.sweeps.store import Store, SweepFiles
 from tests.bowls import BOWL, bowl_spec, prepared, run, runs_of
 

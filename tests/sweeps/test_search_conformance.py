@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
+from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.means import Mean
 from mislabel.sweeps.search import Proposal, Search
-from mislabel.sweeps.space import Space
 from mislabel.sweeps.spec.condition import parse_expression
 from mislabel.sweeps.store import Store, SweepFiles
 from tests.bowls import BOWL, bowl_spec

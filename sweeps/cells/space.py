@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mislabel.sweeps import ranges
+from mislabel.sweeps.cells import ranges
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.ids import cell_ids
 from mislabel.sweeps.spec.condition import Expression, parse_expression

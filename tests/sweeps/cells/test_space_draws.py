@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mislabel.sweeps.ids import cell_id
 from tests import specs
-from tests.sweeps.spaces import AXES, accepted, all_cells, random_space, space_of
+from tests.sweeps.cells.spaces import AXES, accepted, all_cells, random_space, space_of
 
 
 @settings(max_examples=40, deadline=None)

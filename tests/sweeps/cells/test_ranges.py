@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mislabel.sweeps import ranges
+from mislabel.sweeps.cells import ranges
 from mislabel.sweeps.spec.model import Axis
 from tests.bowls import BOWL
 

@@ -6,13 +6,13 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from mislabel.sweeps.cells.ranges import problem_with
+from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.ids import cell_id
-from mislabel.sweeps.ranges import problem_with
-from mislabel.sweeps.space import Space
 from mislabel.sweeps.spec.condition import parse_expression
 from tests import specs
 from tests.bowls import BOWL
-from tests.sweeps.spaces import Cell, accepted, all_cells, space_of
+from tests.sweeps.cells.spaces import Cell, accepted, all_cells, space_of
 
 
 def grid_the_slow_way(space: Space) -> list[Cell]:

@@ -1,4 +1,4 @@
-from mislabel.sweeps.seeding import Seeding
+from mislabel.sweeps.cells.seeds import Seeding
 from tests.bowls import bowl_spec
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from hypothesis import assume
 
+from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.check import checked_spec
 from mislabel.sweeps.errors import SpecError
-from mislabel.sweeps.space import Space
 from mislabel.sweeps.spec.document import Document
 from mislabel.tasks.parameters import Value
 

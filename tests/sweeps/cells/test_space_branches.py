@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from mislabel.sweeps.space import branches
+from mislabel.sweeps.cells.space import branches
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store import Store
 from mislabel.tasks.parameters import Value
 from tests.bowls import run, runs_of
-from tests.sweeps.spaces import AXES, all_cells, random_space, space_of
+from tests.sweeps.cells.spaces import AXES, all_cells, random_space, space_of
 
 # Groups
 
