@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from mislabel.analysis.statistics import summarized
 from mislabel.sweeps.errors import MislabelError, nearest
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
-from mislabel.sweeps.store import TABLES, Store, SweepFiles
+from mislabel.sweeps.store.store import TABLES, Store, SweepFiles
 
 if TYPE_CHECKING:
     import optuna

@@ -11,7 +11,7 @@ from mislabel.cluster.tune_runner import run_on_ray
 from mislabel.sweeps.feed import Feed
 from mislabel.sweeps.launch import Machine
 from mislabel.sweeps.spec.model import Resources
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 
 Show = Callable[[], None]
 

@@ -9,7 +9,7 @@ import sys
 import threading
 
 from mislabel.cluster.mlflow_view import View
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 
 
 def follow(view: View, every_seconds: float) -> bool:

@@ -9,7 +9,7 @@ from mislabel.cluster.mlflow_note import SweepPage
 from mislabel.cluster.mlflow_points import Point
 from mislabel.cluster.mlflow_runs import NestedRun, Results, digest_of
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.store.store import SweepFiles
 
 Progress = Callable[[int, int], None]
 """Called with how many nested runs are written, and how many there are to write."""

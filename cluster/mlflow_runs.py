@@ -21,7 +21,7 @@ from mislabel.cluster.mlflow_points import Final, Point, Span, finals_of, points
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.front import on_front
 from mislabel.sweeps.spec.model import spec_from_stored
-from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import RESERVED
 
 # Part of every digest: raise it when nested runs are to look different, and the next sync writes them anew.

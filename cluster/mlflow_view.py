@@ -24,7 +24,7 @@ from mislabel.cluster.mlflow_layout import address
 from mislabel.cluster.mlflow_pages import Pages, Progress
 from mislabel.cluster.mlflow_runs import FORM, Results, digest_of
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store.store import Store, SweepFiles
 
 Say = Callable[[str], None]
 # What MLflow was last made to show.

@@ -21,7 +21,7 @@ from mislabel.cluster.queue import Queue
 from mislabel.cluster.secret import make_secret
 from mislabel.cluster.state import Folder, State, read_state, versions
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 
 Say = Callable[[str], None]
 START_SECONDS = 180.0

@@ -38,14 +38,14 @@ from mislabel.cluster.capacity import worker_slots
 from mislabel.cluster.share import Share
 from mislabel.sweeps.errors import MislabelError, StoreError
 from mislabel.sweeps.feed import Feed
-from mislabel.sweeps.filesystem import LONG_PATIENCE_SECONDS
 from mislabel.sweeps.inline import failure
 from mislabel.sweeps.lane_stopper import Watch, watch_of
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.referee import Entry, Referee, Values
 from mislabel.sweeps.report import Report
 from mislabel.sweeps.spec.model import Resources, spec_from_stored
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.filesystem import LONG_PATIENCE_SECONDS
+from mislabel.sweeps.store.store import Store
 from mislabel.sweeps.worker import Worker
 from mislabel.tasks.data.folder import choose_folder, chosen_folder
 

@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.datasets import changed_data
-from mislabel.sweeps.ended_runs import Ended
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.ids import pack_id, run_id
-from mislabel.sweeps.outcome import ENDED
 from mislabel.sweeps.plan import missing_seeds
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
-from mislabel.sweeps.store import TABLES, Store, SweepFiles
+from mislabel.sweeps.store.ended_runs import Ended
+from mislabel.sweeps.store.outcome import ENDED
+from mislabel.sweeps.store.store import TABLES, Store, SweepFiles
 from mislabel.tasks.task import Task
 
 

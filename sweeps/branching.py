@@ -6,10 +6,10 @@ from typing import Any
 from mislabel.sweeps.cells.space import Space, branches
 from mislabel.sweeps.earlier import Earlier
 from mislabel.sweeps.ids import cell_id
-from mislabel.sweeps.means import Mean
 from mislabel.sweeps.search import Known, Proposal, Search
 from mislabel.sweeps.spec.model import Spec
-from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.store.cell_means import Mean
+from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.task import Task
 
 

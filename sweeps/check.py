@@ -11,7 +11,7 @@ from mislabel.sweeps.spec.condition import Expression, ExpressionError, parse_ex
 from mislabel.sweeps.spec.document import LARGEST_BYTES, Document, Path, kind_of, read_document
 from mislabel.sweeps.spec.messages import S, read_section, whole
 from mislabel.sweeps.spec.model import KEPT, LONGEST_NAME, MOST_OBJECTIVES, NAME, Axis, Objective, Section, Seeds, Spec
-from mislabel.sweeps.store import TAKEN
+from mislabel.sweeps.store.store import TAKEN
 from mislabel.tasks.parameters import Parameter, Value
 from mislabel.tasks.registry import find_task, task_names
 from mislabel.tasks.task import Task

@@ -10,9 +10,9 @@ from mislabel.sweeps.cells.ranges import problem_with
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.errors import Problem, SpecError, nearest
 from mislabel.sweeps.ids import cell_id
-from mislabel.sweeps.means import Mean
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
-from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store.cell_means import Mean
+from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task
 

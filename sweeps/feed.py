@@ -10,16 +10,16 @@ from typing import Any
 
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.ids import run_id
-from mislabel.sweeps.means import Means
 from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.outcome import Outcome, Status
 from mislabel.sweeps.parking import Parking
 from mislabel.sweeps.plan import Plan
 from mislabel.sweeps.progress import Progress
 from mislabel.sweeps.referee import referee_of
 from mislabel.sweeps.report import Report
 from mislabel.sweeps.source import Source
-from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.store.cell_means import Means
+from mislabel.sweeps.store.outcome import Outcome, Status
+from mislabel.sweeps.store.store import SweepFiles
 from mislabel.sweeps.worker import record_failure
 from mislabel.tasks.parameters import Value
 

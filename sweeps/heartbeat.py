@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from mislabel.sweeps.errors import MislabelError, StoreError, SweepBusyError
-from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.store.store import SweepFiles
 
 if TYPE_CHECKING:
     from mislabel.sweeps.feed import Feed

@@ -10,7 +10,7 @@ from mislabel.sweeps.feed import Feed
 from mislabel.sweeps.lane_stopper import watch_of
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.report import Report
-from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.store.store import SweepFiles
 from mislabel.sweeps.worker import Worker
 from mislabel.tasks.device.memory import device_name, is_out_of_memory, memory_of
 

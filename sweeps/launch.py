@@ -12,16 +12,16 @@ from mislabel.sweeps.datasets import datasets_of
 from mislabel.sweeps.earlier import earlier_cells, refuse_unknown_sweeps
 from mislabel.sweeps.errors import Problem, SpecError
 from mislabel.sweeps.feed import Feed
-from mislabel.sweeps.filesystem import LONG_PATIENCE_SECONDS
 from mislabel.sweeps.heartbeat import Heartbeat, note_complete, refuse_if_running
-from mislabel.sweeps.means import Mean, Means
 from mislabel.sweeps.plan import Plan, decide_sizes, make_plan
 from mislabel.sweeps.provenance import provenance
 from mislabel.sweeps.racing import Raced, race_is_on
 from mislabel.sweeps.sizing import Here, Profiler, Sizing
 from mislabel.sweeps.source import Asked, Listed, Source
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
-from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store.cell_means import Mean, Means
+from mislabel.sweeps.store.filesystem import LONG_PATIENCE_SECONDS
+from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.sweeps.widening import changes_that_do_not_widen
 from mislabel.tasks.task import Task
 

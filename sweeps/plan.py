@@ -9,13 +9,13 @@ from typing import Any
 
 from mislabel.sweeps.cells.seeds import Seeding
 from mislabel.sweeps.cells.space import Cells, Space
-from mislabel.sweeps.ended_runs import Ended
 from mislabel.sweeps.errors import Problem, SpecError
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.sizing import Sizing
 from mislabel.sweeps.spec.model import Spec
-from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.store.ended_runs import Ended
+from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task
 from mislabel.tasks.training import measured_steps

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 import numpy as np
 from scipy import stats
 
-from mislabel.sweeps.means import Means
 from mislabel.sweeps.spec.model import Spec
+from mislabel.sweeps.store.cell_means import Means
 
 # The chance that the best cell is dropped.
 _ERROR = 0.05

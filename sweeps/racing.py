@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 import pyarrow.compute as pc
 
 from mislabel.sweeps.cells.space import Cells, branch_of, branching_axes
-from mislabel.sweeps.ended_runs import Ended
-from mislabel.sweeps.means import Mean, Means
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.plan import Group, Plan, Shape, decide_sizes, packed
 from mislabel.sweeps.race import Race
 from mislabel.sweeps.sizing import Sizing
 from mislabel.sweeps.source import Source
 from mislabel.sweeps.spec.model import Spec
-from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.store.cell_means import Mean, Means
+from mislabel.sweeps.store.ended_runs import Ended
+from mislabel.sweeps.store.store import SweepFiles
 
 
 class Raced:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.outcome import Outcome, Status
+from mislabel.sweeps.store.outcome import Outcome, Status
 from mislabel.tasks.pack import Frame
 from mislabel.tasks.parameters import Parameter
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from mislabel.sweeps.outcome import Outcome
+from mislabel.sweeps.store.outcome import Outcome
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from mislabel.sweeps.dimensions import Dimensions
 from mislabel.sweeps.earlier import Earlier
 from mislabel.sweeps.history import History
 from mislabel.sweeps.ids import cell_id
-from mislabel.sweeps.means import Mean
 from mislabel.sweeps.proposals import Batch, KeptTrial, Proposals
 from mislabel.sweeps.sampler import is_trusted, knows_conditions, pinned, ranks_pruned, sampler_of, shown
-from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.store.cell_means import Mean
+from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import Value
 
 # A model may propose excluded cells, or its best cell over and over. So often it may; then chance has its turn.

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.device import allocator
 from mislabel.tasks.device.determinism import be_exact
 from mislabel.tasks.device.memory import device_name, is_out_of_memory, peak_bytes

@@ -6,10 +6,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Protocol
 
 from mislabel.sweeps.cells.space import Cells, Space
-from mislabel.sweeps.means import Mean, Means
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.plan import Group, Plan, decide_sizes, orders, packed
 from mislabel.sweeps.sizing import Sizing
+from mislabel.sweeps.store.cell_means import Mean, Means
 
 if TYPE_CHECKING:
     from mislabel.sweeps.branching import Branches

@@ -18,10 +18,10 @@ from mislabel.sweeps.convoy import Convoy
 from mislabel.sweeps.ids import pack_id, run_id
 from mislabel.sweeps.lane_stopper import Watch
 from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.outcome import Outcome, Status
 from mislabel.sweeps.record import Record
 from mislabel.sweeps.report import Report
-from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.store.outcome import Outcome, Status
+from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.device import allocator
 from mislabel.tasks.device.determinism import be_exact
 from mislabel.tasks.device.memory import device_name

@@ -13,7 +13,7 @@ from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import Launch, Machine, prepare
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Spec
-from mislabel.sweeps.store import TABLES, Store, SweepFiles
+from mislabel.sweeps.store.store import TABLES, Store, SweepFiles
 from mislabel.tasks.registry import find_task
 
 CPU = torch.device("cpu")

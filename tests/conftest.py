@@ -8,7 +8,7 @@ import hypothesis
 import pytest
 import torch
 
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 
 # Its entry points are found through sys.path, here and in the processes that tests start.
 INSTALLED = str(Path(__file__).parent / "installed")

@@ -52,7 +52,7 @@ def _torch() -> str:
 
 def _store(address: str) -> str:
     """Try writing where the store is, without making one."""
-    from mislabel.sweeps.store import SCHEMA, Store
+    from mislabel.sweeps.store.store import SCHEMA, Store
 
     store = Store(address)
     if store.folder and not os.path.isdir(store.folder):
@@ -74,7 +74,7 @@ def _training() -> str:
     from mislabel.sweeps.inline import run_inline
     from mislabel.sweeps.launch import Machine, prepare
     from mislabel.sweeps.spec.document import Document
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.store import Store
 
     values = {
         "name": "doctor",

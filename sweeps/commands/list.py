@@ -15,7 +15,7 @@ _TOLD = ("done", "runs", "updated_at")
 def command(store: str, as_json: bool) -> None:
     """List the sweeps of a store, with how far each is."""
     from mislabel.cluster.board import entries_of_store
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.store import Store
 
     at = Store(store)
     rows = [_row(at.sweep(name)) for name in at.names()]

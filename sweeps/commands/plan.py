@@ -44,7 +44,7 @@ def command(
     from mislabel.sweeps.commands.run import free_memory_bytes
     from mislabel.sweeps.launch import Machine, plan_sweep
     from mislabel.sweeps.sizing import Nowhere
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.store import Store
 
     read, task = read_spec(spec, overrides, quick)
     slots = workers or max(1, int((os.cpu_count() or 1) // read.resources.cpu))

@@ -72,7 +72,7 @@ def _run(
     from mislabel.sweeps.check import read_spec
     from mislabel.sweeps.commands.run import run_sweep, tracking_uri_of
     from mislabel.sweeps.datasets import DataMissingError
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.store import Store
 
     at = Store(store)
     uri = None if no_mlflow else tracking_uri_of(at, tracking_uri)
@@ -106,7 +106,7 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
     from mislabel.analysis.claims import claims_of
     from mislabel.sweeps.bundled import sweep_name
     from mislabel.sweeps.errors import MislabelError
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.store import Store
 
     name = sweep_name(experiment, quick)
     claims = [claim for claim in claims_of(experiment) if claim.at_any_size or not quick]
@@ -130,7 +130,7 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
 def _absent_cells(sweep: "Sweep") -> int:
     """How many of the cells that the spec names have no run that came to an end; a search names none."""
     from mislabel.sweeps.cells.space import Space
-    from mislabel.sweeps.ended_runs import Ended
+    from mislabel.sweeps.store.ended_runs import Ended
     from mislabel.tasks.registry import find_task
 
     if sweep.spec.method.learns:

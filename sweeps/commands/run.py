@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mislabel.sweeps.feed import Feed
     from mislabel.sweeps.launch import Launch, Machine
     from mislabel.sweeps.spec.model import Resources, Spec
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.store import Store
 
 
 @click.command()
@@ -51,7 +51,7 @@ def command(
       mislabel run noise.yaml --inline --set seeds=1 --set parameters.steps=10
     """
     from mislabel.sweeps.check import read_spec
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.store import Store
 
     read, task = read_spec(spec, overrides, quick)
     venue = Venue(inline, address, workers)
@@ -250,7 +250,7 @@ def _exit_code(failed: int) -> int:
 def _print_cells(address: str, name: str, as_json: bool) -> None:
     """The table of cells, where there are any."""
     from mislabel.sweeps.commands.results import print_cells, table_of_cells
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.store import Store
 
     if Store(address).sweep(name).parts("curves"):
         table = table_of_cells(address, name)
@@ -277,7 +277,7 @@ def _say_end(launch: "Launch") -> None:
 
 def _say_where(address: str, name: str) -> None:
     at = "" if address == "results" else f" --store {address}"
-    from mislabel.sweeps.filesystem import within
+    from mislabel.sweeps.store.filesystem import within
 
     say(f"tables:  {within(address, name)}: runs and curves (Parquet), `mislabel results {name}{at}`")
     say(f"pandas:  import mislabel; sweep = mislabel.load({address!r}, {name!r}); sweep.runs")

@@ -16,7 +16,7 @@ def command(name: str, store: str, as_json: bool) -> None:
     from mislabel.cluster.board import entries_of_store, is_starting
     from mislabel.sweeps.commands.list import state_of
     from mislabel.sweeps.commands.screen import columns, duration
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.store import Store
 
     at = Store(store)
     waiting = {entry.ticket.sweep: entry.text for entry in entries_of_store(store) if entry.before is not None}

@@ -20,7 +20,7 @@ def command(name: str, store: str) -> None:
     from mislabel.cluster.state import Folder
     from mislabel.sweeps.errors import MislabelError
     from mislabel.sweeps.heartbeat import ask_to_stop
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.store import Store
 
     for entry in entries_of_store(store):
         if entry.ticket.sweep == name:

@@ -18,7 +18,7 @@ def command(names: tuple[str, ...], store: str, tracking_uri: str | None) -> Non
     from mislabel.cluster.mlflow_view import default_uri, sync
     from mislabel.sweeps.commands.screen import count, counting
     from mislabel.sweeps.errors import MislabelError
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.store import Store
 
     at = Store(store)
     uri = tracking_uri or default_uri(at)

@@ -20,7 +20,7 @@ def command(store: str, tracking_uri: str | None, port: int) -> None:
     """Serve the MLflow UI of a store on this machine (127.0.0.1) until Ctrl-C, and say where each sweep is in it."""
     from mislabel.cluster.mlflow_view import default_uri, page_of
     from mislabel.sweeps.errors import MislabelError
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.store import Store
 
     at = Store(store)
     uri = tracking_uri or default_uri(at)

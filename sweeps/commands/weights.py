@@ -24,7 +24,7 @@ def command(name: str, run: str | None, store: str, out: str | None) -> None:
       mislabel weights table1 3f2a91c04d5e-0 -o encoder.pt
     """
     from mislabel.sweeps.errors import MislabelError, nearest
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.store import Store
 
     files = Store(store).existing(name)
     kept = files.runs_with_weights()

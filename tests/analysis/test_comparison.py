@@ -5,7 +5,7 @@ import pytest
 import mislabel
 from mislabel.analysis.comparison import common_step, values_of
 from mislabel.analysis.sweep import Sweep
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import cut_short, run
 
 

@@ -8,7 +8,7 @@ import mislabel
 from mislabel.analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import run
 
 

@@ -7,7 +7,7 @@ import mislabel
 from mislabel.analysis.figures import draw_curves
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import run
 
 

@@ -14,7 +14,7 @@ import mislabel
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.spec.model import Spec
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 
 Cell = dict[str, Any]
 rng = np.random.default_rng

@@ -8,7 +8,7 @@ import mislabel
 from mislabel.analysis.ranking import ranked
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import cut_short, run
 
 TWO = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]

@@ -11,7 +11,7 @@ from mislabel.analysis.page import table, value_text, with_interval
 from mislabel.analysis.report import report_of
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import cut_short, run
 
 TWO = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]

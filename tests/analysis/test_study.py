@@ -17,7 +17,7 @@ import mislabel
 from mislabel.analysis.study import spread_like_a_log, widened
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import bowl_spec, cut_short, run
 
 PARAMETERS: dict[str, Any] = {

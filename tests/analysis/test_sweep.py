@@ -14,7 +14,7 @@ from scipy import stats
 import mislabel
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import cut_short, run
 
 PARAMETERS: dict[str, Any] = {

@@ -50,13 +50,13 @@ def _values(method: str, cells: int) -> dict[str, Any]:
 def _seconds_per_run(values: dict[str, Any]) -> float:
     from mislabel.sweeps.check import checked_spec
     from mislabel.sweeps.feed import Feed
-    from mislabel.sweeps.means import Means
-    from mislabel.sweeps.outcome import Outcome
     from mislabel.sweeps.plan import make_plan
     from mislabel.sweeps.report import Report
     from mislabel.sweeps.source import Listed
     from mislabel.sweeps.spec.document import Document
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.cell_means import Means
+    from mislabel.sweeps.store.outcome import Outcome
+    from mislabel.sweeps.store.store import Store
 
     spec, task = checked_spec(Document("bench", values))
     with tempfile.TemporaryDirectory() as folder:

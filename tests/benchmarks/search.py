@@ -17,10 +17,10 @@ from scipy.stats import wilcoxon
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.dimensions import Dimensions
 from mislabel.sweeps.ids import cell_id
-from mislabel.sweeps.means import Mean
 from mislabel.sweeps.search import Search
 from mislabel.sweeps.spec.model import Spec
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.cell_means import Mean
+from mislabel.sweeps.store.store import Store
 from mislabel.tasks.parameters import Value
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.functions import FUNCTIONS, TASK, Function, hypervolume

@@ -81,7 +81,7 @@ def planning_a_million_runs() -> Iterator[Figure]:
     from mislabel.sweeps.check import checked_spec
     from mislabel.sweeps.plan import make_plan
     from mislabel.sweeps.spec.document import Document
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.store import Store
 
     values = {
         "name": "million",
@@ -109,7 +109,7 @@ def _sweep(values: dict[str, Any], ahead: bool = False) -> dict[str, float]:
     from mislabel.sweeps.check import checked_spec
     from mislabel.sweeps.launch import Machine, prepare
     from mislabel.sweeps.spec.document import Document
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.store import Store
 
     spec, task = checked_spec(Document("bench", values))
     torch.set_num_threads(1)

@@ -58,7 +58,7 @@ def _run(values: dict[str, Any], folder: str) -> int:
     from mislabel.sweeps.inline import run_inline
     from mislabel.sweeps.launch import Machine, prepare
     from mislabel.sweeps.spec.document import Document
-    from mislabel.sweeps.store import Store
+    from mislabel.sweeps.store.store import Store
 
     spec, task = checked_spec(Document("bench", values))
     launch = prepare(spec, task, Store(folder), print)

@@ -11,7 +11,7 @@ import torch
 from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import Machine
 from mislabel.sweeps.sizing import Here, measure_speed
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from mislabel.tasks.device.determinism import be_exact
 from mislabel.tasks.device.memory import is_out_of_memory, memory_of, peak_bytes
 from mislabel.tasks.lanes import Lanes

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from mislabel.cluster.state import Folder, State, read_state
-from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import bowl_values, curves_of, run, runs_of
 from tests.cluster.heads import MISLABEL, until
 from tests.cluster.hosts import Host, hosts, reason_against_hosts

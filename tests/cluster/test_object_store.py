@@ -20,7 +20,7 @@ from mislabel.sweeps.commands.main import main
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import Launch
-from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import CPU, bowl_values, curves_of, prepared, run, runs_of
 from tests.cluster.objects import ENVIRONMENT, ObjectStore, counted
 
@@ -115,7 +115,7 @@ def test_commands_take_the_address(
 
 KILLED = """
 import os, signal, sys
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import run
 
 def kill(launch):

@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 import mislabel
 from mislabel.cluster.mlflow_view import sync
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import bowl_values, run
 from tests.cluster.objects import free_ports
 

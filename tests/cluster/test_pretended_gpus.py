@@ -19,7 +19,7 @@ from mislabel.sweeps.launch import prepare
 from mislabel.sweeps.sizing import ProfilerGone
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Resources
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from mislabel.tasks.registry import find_task
 
 pytestmark = [

@@ -16,7 +16,7 @@ from PIL import Image
 
 from mislabel.cluster.process import Process, descendants
 from mislabel.cluster.queue import Queue
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import bowl_values, curves_of, run, runs_of
 from tests.cluster.heads import Head, head, until
 

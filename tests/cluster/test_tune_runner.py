@@ -24,7 +24,7 @@ from mislabel.sweeps.launch import Launch, Machine, prepare
 from mislabel.sweeps.referee import Entry
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Resources
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from mislabel.tasks.data.images import keep
 
 pytestmark = [

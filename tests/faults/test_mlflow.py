@@ -10,7 +10,7 @@ from mislabel.cluster import mlflow_server
 from mislabel.cluster.address import Address, free_ports
 from mislabel.cluster.mlflow_view import following
 from mislabel.cluster.process import end, start
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import run
 
 

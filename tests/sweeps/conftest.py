@@ -2,7 +2,7 @@
 
 import pytest
 
-from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store.store import Store, SweepFiles
 
 
 @pytest.fixture

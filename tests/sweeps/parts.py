@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.store.store import SweepFiles
 
 
 def tables(

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from mislabel.sweeps.launch import plan_sweep
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, MACHINE, bowl_spec, curves_of, run, runs_of
 
 

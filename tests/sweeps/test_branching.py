@@ -2,10 +2,10 @@ from collections import Counter
 from typing import Any
 
 from mislabel.sweeps.branching import Branches
-from mislabel.sweeps.means import Mean
 from mislabel.sweeps.search import Proposal
 from mislabel.sweeps.source import Asked
-from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store.cell_means import Mean
+from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import BOWL, bowl_spec, prepared, run, runs_of
 
 RANGE = {"min": -10, "max": 10}

@@ -8,7 +8,7 @@ from mislabel.sweeps.bundled import chosen_experiments, experiments, spec_path, 
 from mislabel.sweeps.check import read_spec
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.plan import make_plan
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 
 
 @pytest.mark.parametrize("quick", [False, True], ids=["paper", "quick"])

@@ -13,7 +13,7 @@ from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import Launch, prepare
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.spec.document import Document
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from mislabel.tasks.data import images
 from mislabel.tasks.data.folder import data_folder
 from tests.bowls import BOWL, CPU, MACHINE, run

@@ -6,7 +6,7 @@ import pytest
 from mislabel.sweeps.convoy import Convoy
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.plan import orders
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from mislabel.tasks.pack import Frame
 from tests.bowls import BOWL, CPU, prepared
 

@@ -11,7 +11,7 @@ from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import plan_sweep, prepare
 from mislabel.sweeps.spec.document import Document
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from mislabel.tasks.data import images
 from mislabel.tasks.task import Task
 from tests.bowls import BOWL, CPU, MACHINE, bowl_spec

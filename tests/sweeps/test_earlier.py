@@ -6,7 +6,7 @@ from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.earlier import earlier_cells, refuse_unknown_sweeps
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.source import Asked
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, bowl_spec, prepared, run, runs_of
 
 RANGE = {"min": -10, "max": 10}

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from mislabel.sweeps.launch import Launch
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import curves_of, run, runs_of
 
 STEPS = 27

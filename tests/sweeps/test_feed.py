@@ -6,10 +6,10 @@ import pytest
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.feed import Feed
 from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.outcome import Outcome, Status
 from mislabel.sweeps.progress import Progress
 from mislabel.sweeps.report import Report
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.outcome import Outcome, Status
+from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared
 
 

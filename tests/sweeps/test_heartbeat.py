@@ -12,7 +12,7 @@ from mislabel.sweeps.errors import SweepBusyError
 from mislabel.sweeps.heartbeat import alive, refuse_if_running
 from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import prepare
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, CPU, bowl_spec, prepared, run
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mislabel.sweeps.inline import reason, run_inline
 from mislabel.sweeps.launch import Launch
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import CPU, curves_of, prepared, run, runs_of
 
 MIXED = {"x": {"values": [0, 1, 2, 3]}, "trouble": {"values": [0, 2]}, "width": {"values": [2, 3]}, "snapshots": 2}

@@ -5,7 +5,7 @@ import pytest
 
 from mislabel.sweeps.errors import SpecError, StoreError
 from mislabel.sweeps.launch import plan_sweep, prepare
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, MACHINE, bowl_spec, prepared, run
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.tasks.device.memory import is_out_of_memory
 from tests.bowls import run, runs_of
 

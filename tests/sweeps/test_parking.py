@@ -3,7 +3,7 @@ import pytest
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.parking import Parking
 from mislabel.sweeps.plan import Plan, orders
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared
 
 

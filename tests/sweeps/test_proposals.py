@@ -3,7 +3,7 @@ import json
 import pytest
 
 from mislabel.sweeps.proposals import Batch, KeptTrial, Proposals
-from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.store.store import SweepFiles
 
 FIRST = Batch([KeptTrial({"x": 0.1}, 0, {"x": 0.1}, {"note": [1, 2]})], space="s")
 SECOND = Batch([KeptTrial({"x": 0.25, "tilted": True}, 3, {"x": 0.25})], ((0, 5),), {"parents": [0]}, "s")

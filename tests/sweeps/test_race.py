@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mislabel.sweeps.means import Means
-from mislabel.sweeps.outcome import Outcome, Status
 from mislabel.sweeps.race import Race, beyond_doubt
 from mislabel.sweeps.spec.model import Spec
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.cell_means import Means
+from mislabel.sweeps.store.outcome import Outcome, Status
+from mislabel.sweeps.store.store import Store
 from tests.bowls import bowl_spec
 
 Value = Callable[[str, int], float]

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from mislabel.sweeps.launch import Launch
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import curves_of, prepared, run, runs_of
 
 # The bottom is at 3, and the level does not count: two cells are equally good, the other two far off.

@@ -19,7 +19,7 @@ from mislabel.sweeps.cells.space import branching_axes
 from mislabel.sweeps.referee import Entry, Referee, referee_of
 from mislabel.sweeps.spec.model import EarlyTerminate
 from mislabel.sweeps.stopping import Halving, judged_steps, rule_of
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, bowl_spec, run
 
 MEASURED = [0, 1, 2, 3, 5, 8, 12, 17, 23, 30]

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from optuna.trial import TrialState
 
 from mislabel.sweeps.cells.space import Space
-from mislabel.sweeps.means import Mean
 from mislabel.sweeps.search import Proposal, Search
 from mislabel.sweeps.spec.condition import parse_expression
-from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store.cell_means import Mean
+from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import BOWL, bowl_spec
 
 METHODS = ["tpe", "gp", "cmaes", "nsga2", "nsga3"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mislabel.sweeps.sizing import Here, Sizing, Speed, measure_speed
-from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.tasks.data.images import forget
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Pack

@@ -10,7 +10,7 @@ from mislabel.sweeps.launch import prepare
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.plan import orders
 from mislabel.sweeps.spec.document import Document
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from mislabel.sweeps.worker import Worker
 from mislabel.tasks.images import derivatives
 from tests.bowls import CPU, MACHINE, curves_of

@@ -5,7 +5,7 @@ import io
 import pytest
 import torch
 
-from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import run
 
 

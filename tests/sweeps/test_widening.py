@@ -5,7 +5,7 @@ import pytest
 
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.model import Axis, Spec
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from mislabel.sweeps.widening import changes_that_do_not_widen
 from tests.bowls import BOWL, bowl_spec, prepared
 

@@ -4,10 +4,10 @@ import pytest
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.lane_stopper import Watch, watch_of
 from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.outcome import Outcome
 from mislabel.sweeps.plan import orders
 from mislabel.sweeps.referee import Entry, Referee
-from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store.outcome import Outcome
+from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.sweeps.worker import Worker, record_failure
 from tests.bowls import CPU, curves_of, prepared, runs_of
 

@@ -12,7 +12,7 @@ from mislabel.cluster import mlflow_server
 from mislabel.cluster.address import Address, free_ports
 from mislabel.cluster.mlflow_view import default_uri
 from mislabel.cluster.process import end, start
-from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import run
 from tests.cluster.heads import until
 

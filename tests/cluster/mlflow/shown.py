@@ -7,7 +7,7 @@ import pytest
 from mlflow import MlflowClient
 
 from mislabel.cluster.address import free_ports
-from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.store.store import SweepFiles
 
 MLFLOWS_OWN_WARNINGS = pytest.mark.filterwarnings(
     "ignore:The ``noload`` loader strategy is deprecated",  # MLflow's own use of SQLAlchemy

@@ -9,7 +9,7 @@ import pytest
 
 from mislabel.cluster.mlflow_points import Span, finals_of, points_of
 from mislabel.cluster.mlflow_view import sync
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import run
 from tests.cluster.mlflow.shown import MLFLOWS_OWN_WARNINGS, client_of, nested_runs, runs_table
 

@@ -9,7 +9,7 @@ import pytest
 
 from mislabel.cluster.mlflow_view import View, sync
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import run
 from tests.cluster.mlflow.shown import (
     MLFLOWS_OWN_WARNINGS,
@@ -116,7 +116,7 @@ def test_sweeps_of_one_name_in_two_stores_leave_each_other_alone(files: SweepFil
 def test_making_the_database_says_nothing(store: Store, files: SweepFiles, uri: str) -> None:
     Path(uri.removeprefix("sqlite:///")).unlink()
     code = (
-        "import sys; from mislabel.sweeps.store import Store; from mislabel.cluster.mlflow_view import sync\n"
+        "import sys; from mislabel.sweeps.store.store import Store; from mislabel.cluster.mlflow_view import sync\n"
         "sync(Store(sys.argv[1]).sweep('bowls'), sys.argv[2])"
     )
     done = subprocess.run([sys.executable, "-c", code, store.address, uri], capture_output=True, text=True, check=True)

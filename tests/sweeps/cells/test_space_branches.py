@@ -6,7 +6,7 @@ import pytest
 
 from mislabel.sweeps.cells.space import branches
 from mislabel.sweeps.spec.model import Spec
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from mislabel.tasks.parameters import Value
 from tests.bowls import run, runs_of
 from tests.sweeps.cells.spaces import AXES, all_cells, random_space, space_of

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
 from mislabel.sweeps.commands.list import state_of
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared
 from tests.sweeps.commands.conftest import Mislabel, Said
 

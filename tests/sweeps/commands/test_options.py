@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mislabel.cluster.state import Folder, State
 from mislabel.sweeps.commands.options import _without_nan, _without_place, put_json, say
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.sweeps.commands.conftest import Mislabel, Said
 
 numbers = st.floats() | st.integers() | st.text(max_size=3) | st.none() | st.booleans()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import runs_of
 from tests.sweeps.commands.conftest import Mislabel, Said
 

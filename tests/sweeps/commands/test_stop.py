@@ -3,7 +3,7 @@ from typing import Any
 
 from mislabel.sweeps.heartbeat import ASKED
 from mislabel.sweeps.launch import Launch
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared, run, runs_of
 from tests.sweeps.commands.conftest import Mislabel, Said
 

@@ -14,7 +14,7 @@ from mislabel.sweeps.check import checked_spec
 from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import prepare
 from mislabel.sweeps.spec.document import Document
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack
 from mislabel.tasks.self_labeling.batches import Batches

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pytest
 
 from mislabel.sweeps.errors import MislabelError, StoreError
-from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import curves_of, run, runs_of
 from tests.sweeps.parts import rows, tables
 

@@ -26,9 +26,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mislabel.sweeps.errors import MislabelError, StoreError, nearest
-from mislabel.sweeps.files import Files
-from mislabel.sweeps.filesystem import PATIENCE_SECONDS, FileSystem, as_store_errors, opened, within
 from mislabel.sweeps.ids import pack_id
+from mislabel.sweeps.store.files import Files
+from mislabel.sweeps.store.filesystem import PATIENCE_SECONDS, FileSystem, as_store_errors, opened, within
 
 SCHEMA = 1
 TAKEN = ("store.json", "mlflow.db", "mlartifacts")

@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from mislabel.sweeps.means import Mean, Means
-from mislabel.sweeps.outcome import Outcome, Status
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.cell_means import Mean, Means
+from mislabel.sweeps.store.outcome import Outcome, Status
+from mislabel.sweeps.store.store import Store
 from tests.bowls import bowl_spec, prepared, run, runs_of
 
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from mislabel.sweeps.files import Files
-from mislabel.sweeps.filesystem import opened
+from mislabel.sweeps.store.files import Files
+from mislabel.sweeps.store.filesystem import opened
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyarrow import fs
 
-from mislabel.sweeps.filesystem import FileSystem, as_store_errors
+from mislabel.sweeps.store.filesystem import FileSystem, as_store_errors
 
 
 class Files:

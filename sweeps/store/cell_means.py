@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mislabel.sweeps.cells.seeds import Seeding
-from mislabel.sweeps.outcome import Outcome, settled
 from mislabel.sweeps.spec.model import Spec
-from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.store.outcome import Outcome, settled
+from mislabel.sweeps.store.store import SweepFiles
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import fs
 
 from mislabel.sweeps.errors import StoreError
-from mislabel.sweeps.filesystem import FileSystem, as_store_errors, opened, within
+from mislabel.sweeps.store.filesystem import FileSystem, as_store_errors, opened, within
 
 LOCAL = FileSystem(fs.LocalFileSystem())
 
@@ -71,7 +71,7 @@ def test_an_error_of_the_disk_says_what_to_do(code: int, advice: str) -> None:
 WRITE = """
 import sys
 from mislabel.sweeps.errors import StoreError
-from mislabel.sweeps.store import Store
+from mislabel.sweeps.store.store import Store
 files = Store(sys.argv[1]).sweep("a")
 try:
     files.write_text("small", "kept")
@@ -172,7 +172,7 @@ def test_what_passes_is_waited_for_and_what_does_not_is_said_at_once(monkeypatch
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mislabel.sweeps.filesystem._HUNG_SECONDS", 0.5)
+    monkeypatch.setattr("mislabel.sweeps.store.filesystem._HUNG_SECONDS", 0.5)
 
     class Hung:
         def get_file_info(self, path: str) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from mislabel.sweeps.errors import StoreError
-from mislabel.sweeps.store import Store, SweepFiles
+from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import curves_of, run, runs_of
 from tests.sweeps.parts import part_file, rows, tables
 
@@ -20,7 +20,7 @@ from tests.sweeps.parts import part_file, rows, tables
 KILLED = """
 import os, signal, sys
 import sweeps.store
-from mislabel.sweeps.filesystem import FileSystem
+from mislabel.sweeps.store.filesystem import FileSystem
 from tests.sweeps.parts import tables
 
 put = FileSystem.put

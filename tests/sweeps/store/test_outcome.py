@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 
 from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.outcome import Outcome
 from mislabel.sweeps.record import Record
+from mislabel.sweeps.store.outcome import Outcome
 from mislabel.tasks.pack import Frame
 from tests.bowls import BOWL
 

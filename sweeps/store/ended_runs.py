@@ -3,9 +3,9 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from mislabel.sweeps.outcome import settled
 from mislabel.sweeps.spec.model import Spec
-from mislabel.sweeps.store import SweepFiles
+from mislabel.sweeps.store.outcome import settled
+from mislabel.sweeps.store.store import SweepFiles
 
 
 class Ended:
