@@ -41,9 +41,9 @@ from mislabel.sweeps.feed import Feed
 from mislabel.sweeps.inline import failure
 from mislabel.sweeps.lane_stopper import Watch, watch_of
 from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.referee import Entry, Referee, Values
 from mislabel.sweeps.report import Report
 from mislabel.sweeps.spec.model import Resources, spec_from_stored
+from mislabel.sweeps.stopping.stopper import Entry, Referee, Values
 from mislabel.sweeps.store.filesystem import LONG_PATIENCE_SECONDS
 from mislabel.sweeps.store.store import Store
 from mislabel.sweeps.worker import Worker

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mislabel.sweeps import stopping
 from mislabel.sweeps.cells import ranges
 from mislabel.sweeps.cells.space import Space, branches
 from mislabel.sweeps.errors import nearest
@@ -16,6 +15,7 @@ from mislabel.sweeps.methods import refusals
 from mislabel.sweeps.spec.document import Path
 from mislabel.sweeps.spec.messages import Mistake
 from mislabel.sweeps.spec.model import NAME, Axis, Spec
+from mislabel.sweeps.stopping.rules import rules
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task
 
@@ -51,7 +51,7 @@ def _alone(spec: Spec, task: Task[Any]) -> Iterator[Mistake]:
         yield from _grid_axis(spec, task, name, axis)
     yield from _sweeps_named(spec)
     yield from refusals(spec)
-    yield from stopping.problems(spec, task)
+    yield from rules.problems(spec, task)
     if spec.keep == "weights" and not task.has_weights:
         yield ("keep",), f"{task.name} gives no weights; remove keep"
 

@@ -14,9 +14,9 @@ from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.parking import Parking
 from mislabel.sweeps.plan import Plan
 from mislabel.sweeps.progress import Progress
-from mislabel.sweeps.referee import referee_of
 from mislabel.sweeps.report import Report
 from mislabel.sweeps.source import Source
+from mislabel.sweeps.stopping.stopper import referee_of
 from mislabel.sweeps.store.cell_means import Means
 from mislabel.sweeps.store.outcome import Outcome, Status
 from mislabel.sweeps.store.store import SweepFiles

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.spec.model import EarlyTerminate, Spec
-from mislabel.sweeps.stopping import judged_steps
+from mislabel.sweeps.stopping.rules import judged_steps
 from mislabel.tasks.training import Training, measured_steps
 
 if TYPE_CHECKING:
     from mislabel.tasks.pack import Frame
 from mislabel.sweeps.cells.space import branch_of, branching_axes
-from mislabel.sweeps.referee import Entry, Judging, Values
+from mislabel.sweeps.stopping.stopper import Entry, Judging, Values
 
 
 class Watch:

@@ -21,9 +21,9 @@ from mislabel.sweeps.check import checked_spec
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import Launch, Machine, prepare
-from mislabel.sweeps.referee import Entry
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Resources
+from mislabel.sweeps.stopping.stopper import Entry
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.data.images import keep
 

@@ -5,7 +5,7 @@ from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.lane_stopper import Watch, watch_of
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.plan import orders
-from mislabel.sweeps.referee import Entry, Referee
+from mislabel.sweeps.stopping.stopper import Entry, Referee
 from mislabel.sweeps.store.outcome import Outcome
 from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.sweeps.worker import Worker, record_failure

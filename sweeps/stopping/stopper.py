@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from mislabel.sweeps.cells.space import branch_of, branching_axes
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.spec.model import EarlyTerminate, Spec
-from mislabel.sweeps.stopping import judged_steps, rule_of, shortest_run
+from mislabel.sweeps.stopping.rules import judged_steps, rule_of, shortest_run
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.training import measured_steps

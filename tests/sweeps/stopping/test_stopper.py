@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mislabel.sweeps.cells.space import branching_axes
-from mislabel.sweeps.referee import Entry, Referee, referee_of
 from mislabel.sweeps.spec.model import EarlyTerminate
-from mislabel.sweeps.stopping import Halving, judged_steps, rule_of
+from mislabel.sweeps.stopping.rules import Halving, judged_steps, rule_of
+from mislabel.sweeps.stopping.stopper import Entry, Referee, referee_of
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, bowl_spec, run
 

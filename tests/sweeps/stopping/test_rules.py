@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.model import EarlyTerminate
-from mislabel.sweeps.stopping import Ranking, judged_steps
+from mislabel.sweeps.stopping.rules import Ranking, judged_steps
 from tests.bowls import bowl_spec
 
 LONG = {"steps": 100, "frames": 20}
