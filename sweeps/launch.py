@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from mislabel.sweeps.adoption import adopt, adoptable
+from mislabel.sweeps.checks.revision import changes_that_do_not_widen
 from mislabel.sweeps.datasets import datasets_of
 from mislabel.sweeps.earlier import earlier_cells, refuse_unknown_sweeps
 from mislabel.sweeps.errors import Problem, SpecError
@@ -22,7 +23,6 @@ from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from mislabel.sweeps.store.cell_means import Mean, Means
 from mislabel.sweeps.store.filesystem import LONG_PATIENCE_SECONDS
 from mislabel.sweeps.store.store import Store, SweepFiles
-from mislabel.sweeps.widening import changes_that_do_not_widen
 from mislabel.tasks.task import Task
 
 Say = Callable[[str], None]

@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import torch
 
-from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import Launch, Machine, prepare
 from mislabel.sweeps.spec.document import Document

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from mislabel.sweeps.cells.space import Space
-from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.commands.main import COMMANDS, cli
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.document import read_document

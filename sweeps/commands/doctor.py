@@ -70,7 +70,7 @@ def _training() -> str:
     """One small run of a bundled task, inline, into a store that is thrown away."""
     import torch
 
-    from mislabel.sweeps.check import checked_spec
+    from mislabel.sweeps.checks.reader import checked_spec
     from mislabel.sweeps.inline import run_inline
     from mislabel.sweeps.launch import Machine, prepare
     from mislabel.sweeps.spec.document import Document

@@ -40,7 +40,7 @@ def command(
 
     import torch
 
-    from mislabel.sweeps.check import read_spec
+    from mislabel.sweeps.checks.reader import read_spec
     from mislabel.sweeps.commands.run import free_memory_bytes
     from mislabel.sweeps.launch import Machine, plan_sweep
     from mislabel.sweeps.sizing import Nowhere

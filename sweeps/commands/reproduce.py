@@ -69,7 +69,7 @@ def _run(
     no_mlflow: bool,
 ) -> int:  # fmt: skip
     from mislabel.sweeps.bundled import spec_path
-    from mislabel.sweeps.check import read_spec
+    from mislabel.sweeps.checks.reader import read_spec
     from mislabel.sweeps.commands.run import run_sweep, tracking_uri_of
     from mislabel.sweeps.datasets import DataMissingError
     from mislabel.sweeps.store.store import Store

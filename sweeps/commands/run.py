@@ -50,7 +50,7 @@ def command(
       mislabel run noise.yaml --set seeds=20        # more seeds for every cell
       mislabel run noise.yaml --inline --set seeds=1 --set parameters.steps=10
     """
-    from mislabel.sweeps.check import read_spec
+    from mislabel.sweeps.checks.reader import read_spec
     from mislabel.sweeps.store.store import Store
 
     read, task = read_spec(spec, overrides, quick)

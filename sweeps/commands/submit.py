@@ -47,7 +47,7 @@ def command(
 
 def _read(path: str, overrides: tuple[str, ...], quick: bool) -> tuple[str, str]:
     """The sweep's name, and its spec: complete with defaults, unless its task is not installed on this machine."""
-    from mislabel.sweeps.check import checked_spec, opened_spec
+    from mislabel.sweeps.checks.reader import checked_spec, opened_spec
     from mislabel.sweeps.errors import nearest
     from mislabel.sweeps.spec.document import text_from_value
     from mislabel.tasks.registry import task_names

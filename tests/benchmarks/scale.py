@@ -48,7 +48,7 @@ def _values(method: str, cells: int) -> dict[str, Any]:
 
 
 def _seconds_per_run(values: dict[str, Any]) -> float:
-    from mislabel.sweeps.check import checked_spec
+    from mislabel.sweeps.checks.reader import checked_spec
     from mislabel.sweeps.feed import Feed
     from mislabel.sweeps.plan import make_plan
     from mislabel.sweeps.report import Report

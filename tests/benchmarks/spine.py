@@ -78,7 +78,7 @@ def starting_a_command() -> Iterator[Figure]:
 
 def planning_a_million_runs() -> Iterator[Figure]:
     """A grid of 50,000 cells × 20 seeds, counted and its first pack made."""
-    from mislabel.sweeps.check import checked_spec
+    from mislabel.sweeps.checks.reader import checked_spec
     from mislabel.sweeps.plan import make_plan
     from mislabel.sweeps.spec.document import Document
     from mislabel.sweeps.store.store import Store
@@ -106,7 +106,7 @@ def _sweep(values: dict[str, Any], ahead: bool = False) -> dict[str, float]:
 
     from mislabel.cluster.capacity import worker_memory_bytes, worker_slots
     from mislabel.cluster.tune_runner import connected, run_on_ray
-    from mislabel.sweeps.check import checked_spec
+    from mislabel.sweeps.checks.reader import checked_spec
     from mislabel.sweeps.launch import Machine, prepare
     from mislabel.sweeps.spec.document import Document
     from mislabel.sweeps.store.store import Store

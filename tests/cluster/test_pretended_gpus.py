@@ -13,7 +13,7 @@ import torch
 from mislabel.cluster.capacity import worker_slots
 from mislabel.cluster.machine import machine_on_ray
 from mislabel.cluster.profiler import FarProfiler, Place
-from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.launch import prepare
 from mislabel.sweeps.sizing import ProfilerGone

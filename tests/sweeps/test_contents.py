@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.contents import OtherDataError, refuse_other_data
 from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import Launch, prepare

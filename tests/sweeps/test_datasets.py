@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.datasets import DataMissingError
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.inline import run_inline

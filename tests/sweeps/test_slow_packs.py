@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.launch import prepare
 from mislabel.sweeps.order import PackOrder
 from mislabel.sweeps.plan import orders

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import assume
 
 from mislabel.sweeps.cells.space import Space
-from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.document import Document
 from mislabel.tasks.parameters import Value

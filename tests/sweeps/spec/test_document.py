@@ -10,7 +10,7 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mislabel.sweeps.check import read_spec
+from mislabel.sweeps.checks.reader import read_spec
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.document import DEEPEST, LARGEST_BYTES, Document, read_document, read_value, text_from_value
 

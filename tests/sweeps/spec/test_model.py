@@ -5,7 +5,7 @@ import yaml
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.document import Document, read_document
 from mislabel.sweeps.spec.model import seconds_from_text, spec_from_stored

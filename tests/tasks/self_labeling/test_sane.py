@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import prepare
 from mislabel.sweeps.spec.document import Document

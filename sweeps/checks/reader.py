@@ -5,7 +5,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from mislabel.sweeps.cells import ranges
-from mislabel.sweeps.combine import mistakes_between
+from mislabel.sweeps.checks.rules import mistakes_between
 from mislabel.sweeps.errors import Problem, SpecError, nearest
 from mislabel.sweeps.spec.condition import Expression, ExpressionError, parse_expression
 from mislabel.sweeps.spec.document import LARGEST_BYTES, Document, Path, kind_of, read_document

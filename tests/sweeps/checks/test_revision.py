@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
+from mislabel.sweeps.checks.revision import changes_that_do_not_widen
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.model import Axis, Spec
 from mislabel.sweeps.store.store import Store
-from mislabel.sweeps.widening import changes_that_do_not_widen
 from tests.bowls import BOWL, bowl_spec, prepared
 
 GRID: dict[str, Any] = {

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from mislabel.sweeps import combine
-from mislabel.sweeps.check import checked_spec
+from mislabel.sweeps.checks import rules
+from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
@@ -149,6 +149,6 @@ def test_all_groups_that_do_not_go_together_are_told() -> None:
 
 
 def test_more_axes_than_a_sobol_sequence_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(combine, "MOST_DIMENSIONS", 1)
+    monkeypatch.setattr(rules, "MOST_DIMENSIONS", 1)
     (told,) = mistakes(**searched(method="qmc", parameters={"x": X, "rate": {"min": 0.1, "max": 1}}))
     assert told == "method: 2 axes, more than the 1 of a Sobol sequence"

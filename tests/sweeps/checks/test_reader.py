@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mislabel.sweeps.check import checked_spec, read_spec
+from mislabel.sweeps.checks.reader import checked_spec, read_spec
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.document import Document, read_document
 from mislabel.sweeps.spec.model import Axis, Spec

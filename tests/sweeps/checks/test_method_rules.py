@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from mislabel.sweeps.methods import refusals
+from mislabel.sweeps.checks.method_rules import refusals
 from mislabel.sweeps.spec.model import Spec
 
 RANGE = {"min": 0.0, "max": 1.0}

@@ -1,6 +1,6 @@
 """What goes together in a spec and what does not: each breach with its place, the reason and the remedy.
 
-`mislabel.sweeps.check` has read every section by itself before; what each method can and can't do is in `mislabel.sweeps.methods`.
+`mislabel.sweeps.checks.reader` has read every section by itself before; what each method can and can't do is in `mislabel.sweeps.checks.method_rules`.
 """
 
 import math
@@ -10,8 +10,8 @@ from typing import Any
 
 from mislabel.sweeps.cells import ranges
 from mislabel.sweeps.cells.space import Space, branches
+from mislabel.sweeps.checks.method_rules import refusals
 from mislabel.sweeps.errors import nearest
-from mislabel.sweeps.methods import refusals
 from mislabel.sweeps.spec.document import Path
 from mislabel.sweeps.spec.messages import Mistake
 from mislabel.sweeps.spec.model import NAME, Axis, Spec
