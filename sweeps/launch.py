@@ -10,13 +10,13 @@ import torch
 from mislabel.sweeps.adoption import adopt, adoptable
 from mislabel.sweeps.checks.revision import changes_that_do_not_widen
 from mislabel.sweeps.datasets import datasets_of
-from mislabel.sweeps.earlier import earlier_cells, refuse_unknown_sweeps
 from mislabel.sweeps.errors import Problem, SpecError
 from mislabel.sweeps.feed import Feed
 from mislabel.sweeps.heartbeat import Heartbeat, note_complete, refuse_if_running
 from mislabel.sweeps.plan import Plan, decide_sizes, make_plan
 from mislabel.sweeps.provenance import provenance
 from mislabel.sweeps.racing import Raced, race_is_on
+from mislabel.sweeps.search.warm_start import earlier_cells, refuse_unknown_sweeps
 from mislabel.sweeps.sizing import Here, Profiler, Sizing
 from mislabel.sweeps.source import Asked, Listed, Source
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
@@ -148,7 +148,7 @@ def _sizing(task: Task[Any], files: SweepFiles, machine: Machine) -> Sizing:
 def _source(plan: Plan, files: SweepFiles, sizing: Sizing, means: Means, ahead: bool) -> Source:
     if not plan.spec.method.learns:
         return Listed(plan)
-    from mislabel.sweeps.branching import Branches  # imports Optuna, which a grid can do without
+    from mislabel.sweeps.search.branch_searches import Branches  # imports Optuna, which a grid can do without
 
     search = Branches(plan.spec, plan.task, files)
     if plan.spec.start_from:

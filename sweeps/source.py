@@ -12,8 +12,8 @@ from mislabel.sweeps.sizing import Sizing
 from mislabel.sweeps.store.cell_means import Mean, Means
 
 if TYPE_CHECKING:
-    from mislabel.sweeps.branching import Branches
-    from mislabel.sweeps.search import Proposal
+    from mislabel.sweeps.search.branch_searches import Branches
+    from mislabel.sweeps.search.search import Proposal
 
 # A worker trains this many packs at least, so that the search can learn from its results, however large packs could be.
 _ROUNDS = 10

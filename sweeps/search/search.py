@@ -17,12 +17,12 @@ from optuna.samplers import BaseGASampler
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from mislabel.sweeps.cells.space import Space
-from mislabel.sweeps.dimensions import Dimensions
-from mislabel.sweeps.earlier import Earlier
-from mislabel.sweeps.history import History
 from mislabel.sweeps.ids import cell_id
-from mislabel.sweeps.proposals import Batch, KeptTrial, Proposals
-from mislabel.sweeps.sampler import is_trusted, knows_conditions, pinned, ranks_pruned, sampler_of, shown
+from mislabel.sweeps.search.journal import Batch, KeptTrial, Proposals
+from mislabel.sweeps.search.optuna_space import Dimensions
+from mislabel.sweeps.search.samplers import is_trusted, knows_conditions, pinned, ranks_pruned, sampler_of, shown
+from mislabel.sweeps.search.trial_window import History
+from mislabel.sweeps.search.warm_start import Earlier
 from mislabel.sweeps.store.cell_means import Mean
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import Value

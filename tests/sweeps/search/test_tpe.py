@@ -10,7 +10,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import TPESampler
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 
-from mislabel.sweeps.tpe import BatchTPESampler, Estimator
+from mislabel.sweeps.search.tpe import BatchTPESampler, Estimator
 
 SPACE: dict[str, BaseDistribution] = {
     "a": FloatDistribution(-1, 2),

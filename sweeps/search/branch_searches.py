@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mislabel.sweeps.cells.space import Space, branches
-from mislabel.sweeps.earlier import Earlier
 from mislabel.sweeps.ids import cell_id
-from mislabel.sweeps.search import Known, Proposal, Search
+from mislabel.sweeps.search.search import Known, Proposal, Search
+from mislabel.sweeps.search.warm_start import Earlier
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.cell_means import Mean
 from mislabel.sweeps.store.store import SweepFiles

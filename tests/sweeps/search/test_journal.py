@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from mislabel.sweeps.proposals import Batch, KeptTrial, Proposals
+from mislabel.sweeps.search.journal import Batch, KeptTrial, Proposals
 from mislabel.sweeps.store.store import SweepFiles
 
 FIRST = Batch([KeptTrial({"x": 0.1}, 0, {"x": 0.1}, {"note": [1, 2]})], space="s")

@@ -15,8 +15,8 @@ from optuna.distributions import CategoricalDistribution
 from optuna.samplers import BaseGASampler, BaseSampler
 from optuna.trial import FrozenTrial, create_trial
 
+from mislabel.sweeps.search.tpe import BatchTPESampler
 from mislabel.sweeps.spec.model import Method, Spec
-from mislabel.sweeps.tpe import BatchTPESampler
 
 # How many ended trials a sampler is shown. The cost of gp grows with their cube.
 _SHOWN = {"tpe": 300, "gp": 120, "cmaes": 300}

@@ -1,8 +1,8 @@
 from collections import Counter
 from typing import Any
 
-from mislabel.sweeps.branching import Branches
-from mislabel.sweeps.search import Proposal
+from mislabel.sweeps.search.branch_searches import Branches
+from mislabel.sweeps.search.search import Proposal
 from mislabel.sweeps.source import Asked
 from mislabel.sweeps.store.cell_means import Mean
 from mislabel.sweeps.store.store import Store, SweepFiles

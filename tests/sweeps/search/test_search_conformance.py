@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from optuna.trial import TrialState
 
 from mislabel.sweeps.cells.space import Space
-from mislabel.sweeps.search import Proposal, Search
+from mislabel.sweeps.search.search import Proposal, Search
 from mislabel.sweeps.spec.condition import parse_expression
 from mislabel.sweeps.store.cell_means import Mean
 from mislabel.sweeps.store.store import Store, SweepFiles
@@ -113,7 +113,7 @@ def test_the_same_seed_and_results_give_the_same_proposals(store: Store, method:
 def test_another_process_proposes_the_same(store: Store) -> None:
     """Python orders sets of words differently there."""
     script = (
-        "from tests.sweeps.test_search_conformance import *\n"
+        "from tests.sweeps.search.test_search_conformance import *\n"
         f"files = Store({str(store.address)!r}).sweep('other')\n"
         "print([p.cell for p in asked(search_of(files, 'tpe'), troubled)[0]])\n"
     )

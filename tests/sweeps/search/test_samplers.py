@@ -8,7 +8,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import create_trial
 
-from mislabel.sweeps.sampler import is_trusted, pinned, sampler_of, shown
+from mislabel.sweeps.search.samplers import is_trusted, pinned, sampler_of, shown
 from mislabel.sweeps.spec.model import Method
 
 CLASSES = {
