@@ -40,7 +40,7 @@ from mislabel.sweeps.errors import MislabelError, StoreError
 from mislabel.sweeps.feed import Feed
 from mislabel.sweeps.inline import failure
 from mislabel.sweeps.lane_stopper import Watch, watch_of
-from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.report import Report
 from mislabel.sweeps.spec.model import Resources, spec_from_stored
 from mislabel.sweeps.stopping.stopper import Entry, Referee, Values

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Judge, Pack
 from mislabel.tasks.task import Task

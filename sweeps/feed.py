@@ -10,12 +10,12 @@ from typing import Any
 
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.ids import run_id
-from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.parking import Parking
-from mislabel.sweeps.plan import Plan
+from mislabel.sweeps.plan.pack_order import PackOrder
+from mislabel.sweeps.plan.plan import Plan
+from mislabel.sweeps.plan.refill import Parking
+from mislabel.sweeps.plan.sources import Source
 from mislabel.sweeps.progress import Progress
 from mislabel.sweeps.report import Report
-from mislabel.sweeps.source import Source
 from mislabel.sweeps.stopping.stopper import referee_of
 from mislabel.sweeps.store.cell_means import Means
 from mislabel.sweeps.store.outcome import Outcome, Status

@@ -8,7 +8,7 @@ import torch
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.feed import Feed
 from mislabel.sweeps.lane_stopper import watch_of
-from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.report import Report
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.sweeps.worker import Worker

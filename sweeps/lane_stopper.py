@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.spec.model import EarlyTerminate, Spec
 from mislabel.sweeps.stopping.rules import judged_steps
 from mislabel.tasks.training import Training, measured_steps

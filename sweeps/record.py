@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.store.outcome import Outcome, Status
 from mislabel.tasks.pack import Frame
 from mislabel.tasks.parameters import Parameter

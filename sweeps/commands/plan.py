@@ -7,7 +7,7 @@ import click
 from mislabel.sweeps.commands import options
 
 if TYPE_CHECKING:
-    from mislabel.sweeps.plan import Plan
+    from mislabel.sweeps.plan.plan import Plan
     from mislabel.sweeps.spec.model import Spec
 
 
@@ -43,7 +43,7 @@ def command(
     from mislabel.sweeps.checks.reader import read_spec
     from mislabel.sweeps.commands.run import free_memory_bytes
     from mislabel.sweeps.launch import Machine, plan_sweep
-    from mislabel.sweeps.sizing import Nowhere
+    from mislabel.sweeps.plan.pack_size import Nowhere
     from mislabel.sweeps.store.store import Store
 
     read, task = read_spec(spec, overrides, quick)

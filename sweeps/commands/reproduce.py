@@ -71,7 +71,7 @@ def _run(
     from mislabel.sweeps.bundled import spec_path
     from mislabel.sweeps.checks.reader import read_spec
     from mislabel.sweeps.commands.run import run_sweep, tracking_uri_of
-    from mislabel.sweeps.datasets import DataMissingError
+    from mislabel.sweeps.plan.data_check import DataMissingError
     from mislabel.sweeps.store.store import Store
 
     at = Store(store)

@@ -79,7 +79,7 @@ def starting_a_command() -> Iterator[Figure]:
 def planning_a_million_runs() -> Iterator[Figure]:
     """A grid of 50,000 cells × 20 seeds, counted and its first pack made."""
     from mislabel.sweeps.checks.reader import checked_spec
-    from mislabel.sweeps.plan import make_plan
+    from mislabel.sweeps.plan.plan import make_plan
     from mislabel.sweeps.spec.document import Document
     from mislabel.sweeps.store.store import Store
 

@@ -16,7 +16,7 @@ from mislabel.cluster.profiler import FarProfiler, Place
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.launch import prepare
-from mislabel.sweeps.sizing import ProfilerGone
+from mislabel.sweeps.plan.pack_size import ProfilerGone
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Resources
 from mislabel.sweeps.store.store import Store

@@ -5,7 +5,7 @@ import pytest
 
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.feed import Feed
-from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.progress import Progress
 from mislabel.sweeps.report import Report
 from mislabel.sweeps.store.outcome import Outcome, Status

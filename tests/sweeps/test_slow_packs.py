@@ -7,8 +7,8 @@ import pytest
 
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.launch import prepare
-from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.plan import orders
+from mislabel.sweeps.plan.pack_order import PackOrder
+from mislabel.sweeps.plan.plan import orders
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.store.store import Store
 from mislabel.sweeps.worker import Worker

@@ -3,8 +3,8 @@ import pytest
 
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.lane_stopper import Watch, watch_of
-from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.plan import orders
+from mislabel.sweeps.plan.pack_order import PackOrder
+from mislabel.sweeps.plan.plan import orders
 from mislabel.sweeps.stopping.stopper import Entry, Referee
 from mislabel.sweeps.store.outcome import Outcome
 from mislabel.sweeps.store.store import Store, SweepFiles

@@ -8,7 +8,7 @@ import torch
 from click.testing import CliRunner, Result
 
 from mislabel.sweeps.commands.main import cli
-from mislabel.sweeps.datasets import DataMissingError
+from mislabel.sweeps.plan.data_check import DataMissingError
 
 
 def _reproduce(*words: str) -> Result:

@@ -1,9 +1,9 @@
 from collections import Counter
 from typing import Any
 
+from mislabel.sweeps.plan.sources import Asked
 from mislabel.sweeps.search.branch_searches import Branches
 from mislabel.sweeps.search.search import Proposal
-from mislabel.sweeps.source import Asked
 from mislabel.sweeps.store.cell_means import Mean
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import BOWL, bowl_spec, prepared, run, runs_of

@@ -4,8 +4,8 @@ import pytest
 
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.plan.sources import Asked
 from mislabel.sweeps.search.warm_start import earlier_cells, refuse_unknown_sweeps
-from mislabel.sweeps.source import Asked
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, bowl_spec, prepared, run, runs_of
 

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pyarrow as pa
 
-from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.record import Record
 from mislabel.sweeps.store.outcome import Outcome
 from mislabel.tasks.pack import Frame

@@ -8,8 +8,8 @@ begin runs that wait. Where parked packs have come unequally far, those behind c
 from collections import defaultdict
 from dataclasses import dataclass
 
-from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.plan import Plan
+from mislabel.sweeps.plan.pack_order import PackOrder
+from mislabel.sweeps.plan.plan import Plan
 
 Shape = tuple[object, ...]
 # So many full packs may be waiting in pieces that have come unequally far.

@@ -6,9 +6,9 @@ import pytest
 
 from mislabel.sweeps.feed import Feed
 from mislabel.sweeps.launch import Machine
-from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.plan.pack_order import PackOrder
+from mislabel.sweeps.plan.sources import Asked
 from mislabel.sweeps.report import Report
-from mislabel.sweeps.source import Asked
 from mislabel.sweeps.store.outcome import Outcome
 from mislabel.sweeps.store.store import Store
 from tests.bowls import CPU, prepared, run, runs_of

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mislabel.sweeps.cells.space import Space
-from mislabel.sweeps.datasets import changed_data
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.ids import pack_id, run_id
-from mislabel.sweeps.plan import missing_seeds
+from mislabel.sweeps.plan.data_check import changed_data
+from mislabel.sweeps.plan.plan import missing_seeds
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from mislabel.sweeps.store.ended_runs import Ended
 from mislabel.sweeps.store.outcome import ENDED

@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.plan.pack_order import PackOrder
 
 ORDER = PackOrder(
     sweep="s", task="bowl", common={"width": 2, "rate": 0.5}, columns={"x": [0.0, 1.0, 2.0]}, cells=["a", "b", "c"],

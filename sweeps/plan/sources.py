@@ -6,9 +6,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Protocol
 
 from mislabel.sweeps.cells.space import Cells, Space
-from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.plan import Group, Plan, decide_sizes, orders, packed
-from mislabel.sweeps.sizing import Sizing
+from mislabel.sweeps.plan.pack_order import PackOrder
+from mislabel.sweeps.plan.pack_size import Sizing
+from mislabel.sweeps.plan.plan import Group, Plan, decide_sizes, orders, packed
 from mislabel.sweeps.store.cell_means import Mean, Means
 
 if TYPE_CHECKING:

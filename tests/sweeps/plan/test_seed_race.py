@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mislabel.sweeps.race import Race, beyond_doubt
+from mislabel.sweeps.plan.seed_race import Race, beyond_doubt
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.cell_means import Means
 from mislabel.sweeps.store.outcome import Outcome, Status

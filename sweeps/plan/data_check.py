@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from mislabel.sweeps.cells.space import Space, branches
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.plan import Plan
+from mislabel.sweeps.plan.plan import Plan
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.data.images import AbsentData, DataError
 from mislabel.tasks.parameters import Value

@@ -1,4 +1,4 @@
-"""After all cells have ended, the best of them race for more seeds: the packs of `mislabel.sweeps.race`'s rounds."""
+"""After all cells have ended, the best of them race for more seeds: the packs of `mislabel.sweeps.plan.seed_race`'s rounds."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow.compute as pc
 
 from mislabel.sweeps.cells.space import Cells, branch_of, branching_axes
-from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.plan import Group, Plan, Shape, decide_sizes, packed
-from mislabel.sweeps.race import Race
-from mislabel.sweeps.sizing import Sizing
-from mislabel.sweeps.source import Source
+from mislabel.sweeps.plan.pack_order import PackOrder
+from mislabel.sweeps.plan.pack_size import Sizing
+from mislabel.sweeps.plan.plan import Group, Plan, Shape, decide_sizes, packed
+from mislabel.sweeps.plan.seed_race import Race
+from mislabel.sweeps.plan.sources import Source
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.cell_means import Mean, Means
 from mislabel.sweeps.store.ended_runs import Ended

@@ -1,8 +1,8 @@
 import pytest
 
-from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.parking import Parking
-from mislabel.sweeps.plan import Plan, orders
+from mislabel.sweeps.plan.pack_order import PackOrder
+from mislabel.sweeps.plan.plan import Plan, orders
+from mislabel.sweeps.plan.refill import Parking
 from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mislabel.sweeps.sizing import Here, Sizing, Speed, measure_speed
+from mislabel.sweeps.plan.pack_size import Here, Sizing, Speed, measure_speed
 from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.tasks.data.images import forget
 from mislabel.tasks.lanes import Lanes

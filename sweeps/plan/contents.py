@@ -8,7 +8,7 @@ import platform
 from typing import Any
 
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.tasks.data.folder import data_folder, shown
 from mislabel.tasks.data.images import AbsentData, DataError, images
 from mislabel.tasks.task import Task

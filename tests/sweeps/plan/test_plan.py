@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mislabel.sweeps.errors import SpecError
-from mislabel.sweeps.plan import make_plan, orders
+from mislabel.sweeps.plan.plan import make_plan, orders
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, bowl_spec, prepared, run
 

@@ -11,8 +11,8 @@ from mislabel.sweeps.cells.seeds import Seeding
 from mislabel.sweeps.cells.space import Cells, Space
 from mislabel.sweeps.errors import Problem, SpecError
 from mislabel.sweeps.ids import run_id
-from mislabel.sweeps.order import PackOrder
-from mislabel.sweeps.sizing import Sizing
+from mislabel.sweeps.plan.pack_order import PackOrder
+from mislabel.sweeps.plan.pack_size import Sizing
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.ended_runs import Ended
 from mislabel.sweeps.store.store import SweepFiles

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from mislabel.sweeps.checks.reader import checked_spec
-from mislabel.sweeps.contents import OtherDataError, refuse_other_data
 from mislabel.sweeps.inline import run_inline
 from mislabel.sweeps.launch import Launch, prepare
-from mislabel.sweeps.order import PackOrder
+from mislabel.sweeps.plan.contents import OtherDataError, refuse_other_data
+from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.data import images
