@@ -37,16 +37,16 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from mislabel.cluster.capacity import worker_slots
 from mislabel.cluster.share import Share
 from mislabel.sweeps.errors import MislabelError, StoreError
-from mislabel.sweeps.feed import Feed
-from mislabel.sweeps.inline import failure
-from mislabel.sweeps.lane_stopper import Watch, watch_of
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.report import Report
+from mislabel.sweeps.run.driver import Feed
+from mislabel.sweeps.run.inline import failure
+from mislabel.sweeps.run.lane_stopper import Watch, watch_of
+from mislabel.sweeps.run.report import Report
+from mislabel.sweeps.run.worker import Worker
 from mislabel.sweeps.spec.model import Resources, spec_from_stored
 from mislabel.sweeps.stopping.stopper import Entry, Referee, Values
 from mislabel.sweeps.store.filesystem import LONG_PATIENCE_SECONDS
 from mislabel.sweeps.store.store import Store
-from mislabel.sweeps.worker import Worker
 from mislabel.tasks.data.folder import choose_folder, chosen_folder
 
 STRETCH_SECONDS = 1.0

@@ -9,8 +9,8 @@ import pyarrow as pa
 import torch
 
 from mislabel.sweeps.checks.reader import checked_spec
-from mislabel.sweeps.inline import run_inline
-from mislabel.sweeps.launch import Launch, Machine, prepare
+from mislabel.sweeps.run.inline import run_inline
+from mislabel.sweeps.run.launch import Launch, Machine, prepare
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.store import TABLES, Store, SweepFiles

@@ -71,8 +71,8 @@ def _training() -> str:
     import torch
 
     from mislabel.sweeps.checks.reader import checked_spec
-    from mislabel.sweeps.inline import run_inline
-    from mislabel.sweeps.launch import Machine, prepare
+    from mislabel.sweeps.run.inline import run_inline
+    from mislabel.sweeps.run.launch import Machine, prepare
     from mislabel.sweeps.spec.document import Document
     from mislabel.sweeps.store.store import Store
 

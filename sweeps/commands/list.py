@@ -45,7 +45,7 @@ def _row(files: Any) -> dict[str, Any]:
 
 def state_of(progress: dict[str, Any]) -> str:
     """running, done, stopped, or died: the driver ended without a word."""
-    from mislabel.sweeps.heartbeat import alive
+    from mislabel.sweeps.run.heartbeat import alive
 
     state = str(progress.get("state", "not started"))
     return "died" if state == "running" and not alive(progress) else state

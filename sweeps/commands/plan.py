@@ -42,8 +42,8 @@ def command(
 
     from mislabel.sweeps.checks.reader import read_spec
     from mislabel.sweeps.commands.run import free_memory_bytes
-    from mislabel.sweeps.launch import Machine, plan_sweep
     from mislabel.sweeps.plan.pack_size import Nowhere
+    from mislabel.sweeps.run.launch import Machine, plan_sweep
     from mislabel.sweeps.store.store import Store
 
     read, task = read_spec(spec, overrides, quick)

@@ -13,8 +13,8 @@ from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.options import say
 
 if TYPE_CHECKING:
-    from mislabel.sweeps.feed import Feed
-    from mislabel.sweeps.launch import Launch, Machine
+    from mislabel.sweeps.run.driver import Feed
+    from mislabel.sweeps.run.launch import Launch, Machine
     from mislabel.sweeps.spec.model import Resources, Spec
     from mislabel.sweeps.store.store import Store
 
@@ -127,8 +127,8 @@ def run_sweep(
 ) -> int:
     """Run what is missing of the sweep and say how it went; returns the exit code."""
     from mislabel.cluster.mlflow_view import following
-    from mislabel.sweeps.heartbeat import ASKED
-    from mislabel.sweeps.launch import prepare
+    from mislabel.sweeps.run.heartbeat import ASKED
+    from mislabel.sweeps.run.launch import prepare
 
     launch = prepare(spec, task, store, say, retry_failed)
     view = following(launch.files, tracking_uri, say)
@@ -157,10 +157,10 @@ def _machine(venue: Venue, resources: "Resources") -> Iterator[tuple["Machine", 
     """What to run on, and how: this process, or Ray."""
     import torch
 
-    from mislabel.sweeps.launch import Machine
+    from mislabel.sweeps.run.launch import Machine
 
     if venue.inline:
-        from mislabel.sweeps.inline import run_inline
+        from mislabel.sweeps.run.inline import run_inline
         from mislabel.tasks.device.memory import memory_of
 
         device = torch.device("cuda" if resources.gpu and torch.cuda.is_available() else "cpu")

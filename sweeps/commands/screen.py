@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mislabel.sweeps.feed import Feed
+    from mislabel.sweeps.run.driver import Feed
     from mislabel.sweeps.spec.model import Spec
 
 _LINE_SECONDS = 10.0

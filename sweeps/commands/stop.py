@@ -19,7 +19,7 @@ def command(name: str, store: str) -> None:
     from mislabel.cluster.queue import Queue
     from mislabel.cluster.state import Folder
     from mislabel.sweeps.errors import MislabelError
-    from mislabel.sweeps.heartbeat import ask_to_stop
+    from mislabel.sweeps.run.heartbeat import ask_to_stop
     from mislabel.sweeps.store.store import Store
 
     for entry in entries_of_store(store):

@@ -49,10 +49,10 @@ def _values(method: str, cells: int) -> dict[str, Any]:
 
 def _seconds_per_run(values: dict[str, Any]) -> float:
     from mislabel.sweeps.checks.reader import checked_spec
-    from mislabel.sweeps.feed import Feed
     from mislabel.sweeps.plan.plan import make_plan
     from mislabel.sweeps.plan.sources import Listed
-    from mislabel.sweeps.report import Report
+    from mislabel.sweeps.run.driver import Feed
+    from mislabel.sweeps.run.report import Report
     from mislabel.sweeps.spec.document import Document
     from mislabel.sweeps.store.cell_means import Means
     from mislabel.sweeps.store.outcome import Outcome

@@ -107,7 +107,7 @@ def _sweep(values: dict[str, Any], ahead: bool = False) -> dict[str, float]:
     from mislabel.cluster.capacity import worker_memory_bytes, worker_slots
     from mislabel.cluster.tune_runner import connected, run_on_ray
     from mislabel.sweeps.checks.reader import checked_spec
-    from mislabel.sweeps.launch import Machine, prepare
+    from mislabel.sweeps.run.launch import Machine, prepare
     from mislabel.sweeps.spec.document import Document
     from mislabel.sweeps.store.store import Store
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from mislabel.sweeps.inline import run_inline
-from mislabel.sweeps.launch import Machine
 from mislabel.sweeps.plan.pack_size import Here, measure_speed
+from mislabel.sweeps.run.inline import run_inline
+from mislabel.sweeps.run.launch import Machine
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.device.determinism import be_exact
 from mislabel.tasks.device.memory import is_out_of_memory, memory_of, peak_bytes

@@ -18,8 +18,8 @@ import yaml
 import mislabel
 from mislabel.sweeps.commands.main import main
 from mislabel.sweeps.errors import StoreError
-from mislabel.sweeps.inline import run_inline
-from mislabel.sweeps.launch import Launch
+from mislabel.sweeps.run.inline import run_inline
+from mislabel.sweeps.run.launch import Launch
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import CPU, bowl_values, curves_of, prepared, run, runs_of
 from tests.cluster.objects import ENVIRONMENT, ObjectStore, counted
@@ -159,7 +159,7 @@ def test_an_object_store_that_is_away_for_a_while_is_waited_for(objects: ObjectS
 def test_one_that_stays_away_breaks_the_sweep_off_and_loses_nothing(
     objects: ObjectStore, undisturbed: SweepFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mislabel.sweeps.launch.LONG_PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr("mislabel.sweeps.run.launch.LONG_PATIENCE_SECONDS", 2.0)
     store = Store(objects.address("gone"), patience_seconds=1.0)
     launch = prepared(store, **LONG)
     try:

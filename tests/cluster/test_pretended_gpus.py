@@ -15,8 +15,8 @@ from mislabel.cluster.machine import machine_on_ray
 from mislabel.cluster.profiler import FarProfiler, Place
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.launch import prepare
 from mislabel.sweeps.plan.pack_size import ProfilerGone
+from mislabel.sweeps.run.launch import prepare
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Resources
 from mislabel.sweeps.store.store import Store

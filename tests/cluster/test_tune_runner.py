@@ -19,8 +19,8 @@ from mislabel.cluster.capacity import worker_memory_bytes, worker_slots
 from mislabel.cluster.tune_runner import _FarReferee, _referee_actor, connected, device_from_ray, run_on_ray
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.inline import run_inline
-from mislabel.sweeps.launch import Launch, Machine, prepare
+from mislabel.sweeps.run.inline import run_inline
+from mislabel.sweeps.run.launch import Launch, Machine, prepare
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Resources
 from mislabel.sweeps.stopping.stopper import Entry

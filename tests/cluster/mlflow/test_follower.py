@@ -10,7 +10,7 @@ import pytest
 
 from mislabel.cluster.mlflow_view import following, sync
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.inline import run_inline
+from mislabel.sweeps.run.inline import run_inline
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import CPU, prepared
 from tests.cluster.heads import until

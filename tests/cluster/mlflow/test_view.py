@@ -10,8 +10,8 @@ import pytest
 
 import mislabel
 from mislabel.cluster.mlflow_view import sync
+from mislabel.sweeps.run.worker import record_failure
 from mislabel.sweeps.store.store import Store, SweepFiles
-from mislabel.sweeps.worker import record_failure
 from tests.bowls import cut_short, prepared, run
 from tests.cluster.mlflow.shown import (
     MLFLOWS_OWN_WARNINGS,

@@ -3,7 +3,7 @@ import pytest
 from mislabel.sweeps.commands.screen import ProgressLine, amount, columns, count, duration, progress_text
 from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared
-from tests.sweeps.test_feed import finished, next_order
+from tests.sweeps.run.test_driver import finished, next_order
 
 
 @pytest.mark.parametrize(

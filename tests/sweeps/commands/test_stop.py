@@ -1,8 +1,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from mislabel.sweeps.heartbeat import ASKED
-from mislabel.sweeps.launch import Launch
+from mislabel.sweeps.run.heartbeat import ASKED
+from mislabel.sweeps.run.launch import Launch
 from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared, run, runs_of
 from tests.sweeps.commands.conftest import Mislabel, Said

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from mislabel.sweeps.checks.reader import checked_spec
-from mislabel.sweeps.inline import run_inline
-from mislabel.sweeps.launch import Launch, prepare
 from mislabel.sweeps.plan.contents import OtherDataError, refuse_other_data
 from mislabel.sweeps.plan.pack_order import PackOrder
+from mislabel.sweeps.run.inline import run_inline
+from mislabel.sweeps.run.launch import Launch, prepare
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.data import images
@@ -110,7 +110,7 @@ def test_absent_data_is_left_to_the_task(store: Store, folder: Path) -> None:
 def test_a_pack_goes_on_from_a_checkpoint_on_the_same_contents_alone(
     store: Store, monkeypatch: pytest.MonkeyPatch, light: int
 ) -> None:
-    monkeypatch.setattr("mislabel.sweeps.inline.STRETCH_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.sweeps.run.inline.STRETCH_SECONDS", 0.0)
     first = launched(store)
     finished(first, lambda: first.feed.stop("enough"))
     assert list(first.files.checkpoints())

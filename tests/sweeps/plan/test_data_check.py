@@ -7,9 +7,9 @@ import pytest
 
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.inline import run_inline
-from mislabel.sweeps.launch import plan_sweep, prepare
 from mislabel.sweeps.plan.data_check import DataMissingError
+from mislabel.sweeps.run.inline import run_inline
+from mislabel.sweeps.run.launch import plan_sweep, prepare
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.data import images

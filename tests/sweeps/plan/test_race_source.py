@@ -3,7 +3,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from mislabel.sweeps.launch import Launch
+from mislabel.sweeps.run.launch import Launch
 from mislabel.sweeps.store.store import Store
 from tests.bowls import curves_of, prepared, run, runs_of
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from mislabel.sweeps.launch import plan_sweep
+from mislabel.sweeps.run.launch import plan_sweep
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, MACHINE, bowl_spec, curves_of, run, runs_of
 

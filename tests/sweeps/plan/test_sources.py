@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from mislabel.sweeps.feed import Feed
-from mislabel.sweeps.launch import Machine
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.sources import Asked
-from mislabel.sweeps.report import Report
+from mislabel.sweeps.run.driver import Feed
+from mislabel.sweeps.run.launch import Machine
+from mislabel.sweeps.run.report import Report
 from mislabel.sweeps.store.outcome import Outcome
 from mislabel.sweeps.store.store import Store
 from tests.bowls import CPU, prepared, run, runs_of

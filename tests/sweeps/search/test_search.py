@@ -9,8 +9,8 @@ from optuna.trial import TrialState
 
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.ids import cell_id
-from mislabel.sweeps.launch import Launch
 from mislabel.sweeps.plan.sources import Asked
+from mislabel.sweeps.run.launch import Launch
 from mislabel.sweeps.search.search import Proposal, Search
 from mislabel.sweeps.store.cell_means import Mean, Means
 from mislabel.sweeps.store.store import Store, SweepFiles

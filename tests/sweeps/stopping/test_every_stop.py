@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mislabel.sweeps.launch import Launch
+from mislabel.sweeps.run.launch import Launch
 from mislabel.sweeps.store.store import Store
 from tests.bowls import curves_of, run, runs_of
 
@@ -95,7 +95,7 @@ def test_the_same_sweep_stops_the_same_runs(store: Store, tmp_path_factory: pyte
 def test_a_sweep_stopped_half_way_and_continued_ends_every_run_once(
     store: Store, monkeypatch: pytest.MonkeyPatch, kind: str, per: str, reports: int
 ) -> None:
-    monkeypatch.setattr("mislabel.sweeps.inline.STRETCH_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.sweeps.run.inline.STRETCH_SECONDS", 0.0)
     seen: list[int] = []
 
     def stop(launch: Launch) -> None:

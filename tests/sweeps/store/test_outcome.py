@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.record import Record
+from mislabel.sweeps.run.record import Record
 from mislabel.sweeps.store.outcome import Outcome
 from mislabel.tasks.pack import Frame
 from tests.bowls import BOWL

@@ -9,7 +9,7 @@ import pytest
 from mislabel.sweeps.errors import MislabelError, StoreError
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import curves_of, run, runs_of
-from tests.sweeps.parts import rows, tables
+from tests.sweeps.run.parts import rows, tables
 
 # Reading and writing
 

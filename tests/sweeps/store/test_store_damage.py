@@ -12,7 +12,7 @@ import pytest
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import curves_of, run, runs_of
-from tests.sweeps.parts import part_file, rows, tables
+from tests.sweeps.run.parts import part_file, rows, tables
 
 # Whole or not at all
 
@@ -21,7 +21,7 @@ KILLED = """
 import os, signal, sys
 import sweeps.store
 from mislabel.sweeps.store.filesystem import FileSystem
-from tests.sweeps.parts import tables
+from tests.sweeps.run.parts import tables
 
 put = FileSystem.put
 def killed(filesystem, path, data):

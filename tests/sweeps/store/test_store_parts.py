@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mislabel.sweeps.store.store import TABLES, Store, SweepFiles
-from tests.sweeps.parts import part_file, rows, tables
+from tests.sweeps.run.parts import part_file, rows, tables
 
 # Runs that stand in several parts
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from mislabel.sweeps.convoy import Convoy
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.plan import orders
+from mislabel.sweeps.run.pack_group import Convoy
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.pack import Frame
 from tests.bowls import BOWL, CPU, prepared

@@ -9,15 +9,15 @@ import torch
 
 from mislabel.sweeps.checks.revision import changes_that_do_not_widen
 from mislabel.sweeps.errors import Problem, SpecError
-from mislabel.sweeps.feed import Feed
-from mislabel.sweeps.heartbeat import Heartbeat, note_complete, refuse_if_running
 from mislabel.sweeps.plan.data_check import datasets_of
 from mislabel.sweeps.plan.pack_size import Here, Profiler, Sizing
 from mislabel.sweeps.plan.plan import Plan, decide_sizes, make_plan
 from mislabel.sweeps.plan.race_source import Raced, race_is_on
 from mislabel.sweeps.plan.reuse import adopt, adoptable
 from mislabel.sweeps.plan.sources import Asked, Listed, Source
-from mislabel.sweeps.provenance import provenance
+from mislabel.sweeps.run.driver import Feed
+from mislabel.sweeps.run.heartbeat import Heartbeat, note_complete, refuse_if_running
+from mislabel.sweeps.run.provenance import provenance
 from mislabel.sweeps.search.warm_start import earlier_cells, refuse_unknown_sweeps
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from mislabel.sweeps.store.cell_means import Mean, Means

@@ -14,13 +14,13 @@ from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.plan import Plan
 from mislabel.sweeps.plan.refill import Parking
 from mislabel.sweeps.plan.sources import Source
-from mislabel.sweeps.progress import Progress
-from mislabel.sweeps.report import Report
+from mislabel.sweeps.run.progress import Progress
+from mislabel.sweeps.run.report import Report
+from mislabel.sweeps.run.worker import record_failure
 from mislabel.sweeps.stopping.stopper import referee_of
 from mislabel.sweeps.store.cell_means import Means
 from mislabel.sweeps.store.outcome import Outcome, Status
 from mislabel.sweeps.store.store import SweepFiles
-from mislabel.sweeps.worker import record_failure
 from mislabel.tasks.parameters import Value
 
 

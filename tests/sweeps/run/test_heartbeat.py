@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from mislabel.sweeps.errors import SweepBusyError
-from mislabel.sweeps.heartbeat import alive, refuse_if_running
-from mislabel.sweeps.inline import run_inline
-from mislabel.sweeps.launch import prepare
+from mislabel.sweeps.run.heartbeat import alive, refuse_if_running
+from mislabel.sweeps.run.inline import run_inline
+from mislabel.sweeps.run.launch import prepare
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, CPU, bowl_spec, prepared, run
 
@@ -58,7 +58,7 @@ def test_beats_are_written_every_few_seconds_only(store: Store, monkeypatch: pyt
     launch.feed.progress.done = 3
     launch.heartbeat.beat()
     assert progress(store)["done"] == 0
-    monkeypatch.setattr("mislabel.sweeps.heartbeat._EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.sweeps.run.heartbeat._EVERY_SECONDS", 0.0)
     launch.heartbeat.beat()
     assert progress(store)["done"] == 3
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mislabel.sweeps.provenance import provenance
+from mislabel.sweeps.run.provenance import provenance
 
 
 def git(folder: Path, *arguments: str) -> str:

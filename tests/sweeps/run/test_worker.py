@@ -2,13 +2,13 @@ import pandas as pd
 import pytest
 
 from mislabel.sweeps.ids import run_id
-from mislabel.sweeps.lane_stopper import Watch, watch_of
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.plan import orders
+from mislabel.sweeps.run.lane_stopper import Watch, watch_of
+from mislabel.sweeps.run.worker import Worker, record_failure
 from mislabel.sweeps.stopping.stopper import Entry, Referee
 from mislabel.sweeps.store.outcome import Outcome
 from mislabel.sweeps.store.store import Store, SweepFiles
-from mislabel.sweeps.worker import Worker, record_failure
 from tests.bowls import CPU, curves_of, prepared, runs_of
 
 
@@ -104,8 +104,8 @@ def test_without_a_readable_checkpoint_a_pack_starts_over(order: PackOrder, file
 def test_checkpoints_are_taken_while_a_pack_trains(
     order: PackOrder, files: SweepFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mislabel.sweeps.worker.CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr("mislabel.sweeps.worker.CHECKPOINT_SHARE", float("inf"))
+    monkeypatch.setattr("mislabel.sweeps.run.worker.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.sweeps.run.worker.CHECKPOINT_SHARE", float("inf"))
     worker = Worker(order, files, CPU)
     assert not worker.work(0.0).finished
     assert list(files.checkpoints()) == [(order.id, order.run_ids)]

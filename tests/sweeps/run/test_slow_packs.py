@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from mislabel.sweeps.checks.reader import checked_spec
-from mislabel.sweeps.launch import prepare
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.plan import orders
+from mislabel.sweeps.run.launch import prepare
+from mislabel.sweeps.run.worker import Worker
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.store.store import Store
-from mislabel.sweeps.worker import Worker
 from mislabel.tasks.images import derivatives
 from tests.bowls import CPU, MACHINE, curves_of
 
@@ -53,8 +53,8 @@ def test_a_pack_that_is_killed_in_an_epoch_goes_on_to_the_same_bits(
         return quick(*given)
 
     monkeypatch.setattr("mislabel.tasks.images.image_training.step", slow)
-    monkeypatch.setattr("mislabel.sweeps.worker.CHECKPOINT_SECONDS", 0.5)
-    monkeypatch.setattr("mislabel.sweeps.worker.CHECKPOINT_SHARE", float("inf"))
+    monkeypatch.setattr("mislabel.sweeps.run.worker.CHECKPOINT_SECONDS", 0.5)
+    monkeypatch.setattr("mislabel.sweeps.run.worker.CHECKPOINT_SHARE", float("inf"))
     files = store.sweep("slow")
     order = ordered(store)
     first = Worker(order, files, CPU)

@@ -11,7 +11,7 @@ from mislabel.sweeps.errors import MislabelError, StoreError, SweepBusyError
 from mislabel.sweeps.store.store import SweepFiles
 
 if TYPE_CHECKING:
-    from mislabel.sweeps.feed import Feed
+    from mislabel.sweeps.run.driver import Feed
 
 FILE = "progress.json"
 STOP = "stop"

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from mislabel.sweeps.convoy import Convoy
 from mislabel.sweeps.ids import pack_id, run_id
-from mislabel.sweeps.lane_stopper import Watch
 from mislabel.sweeps.plan.contents import refuse_other_data
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.record import Record
-from mislabel.sweeps.report import Report
+from mislabel.sweeps.run.lane_stopper import Watch
+from mislabel.sweeps.run.pack_group import Convoy
+from mislabel.sweeps.run.record import Record
+from mislabel.sweeps.run.report import Report
 from mislabel.sweeps.store.outcome import Outcome, Status
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.device import allocator

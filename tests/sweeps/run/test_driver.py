@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from mislabel.sweeps.errors import StoreError
-from mislabel.sweeps.feed import Feed
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.progress import Progress
-from mislabel.sweeps.report import Report
+from mislabel.sweeps.run.driver import Feed
+from mislabel.sweeps.run.progress import Progress
+from mislabel.sweeps.run.report import Report
 from mislabel.sweeps.store.outcome import Outcome, Status
 from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared

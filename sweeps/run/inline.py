@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 import torch
 
 from mislabel.sweeps.errors import StoreError
-from mislabel.sweeps.feed import Feed
-from mislabel.sweeps.lane_stopper import watch_of
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.report import Report
+from mislabel.sweeps.run.driver import Feed
+from mislabel.sweeps.run.lane_stopper import watch_of
+from mislabel.sweeps.run.report import Report
+from mislabel.sweeps.run.worker import Worker
 from mislabel.sweeps.store.store import SweepFiles
-from mislabel.sweeps.worker import Worker
 from mislabel.tasks.device.memory import device_name, is_out_of_memory, memory_of
 
 STRETCH_SECONDS = 1.0

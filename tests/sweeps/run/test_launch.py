@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from mislabel.sweeps.errors import SpecError, StoreError
-from mislabel.sweeps.launch import plan_sweep, prepare
+from mislabel.sweeps.run.launch import plan_sweep, prepare
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, MACHINE, bowl_spec, prepared, run
 
