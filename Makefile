@@ -7,7 +7,7 @@ READY := .venv/.installed
 
 # A first sweep: 40 networks on XOR clusters, on a Ray of its own, into ./results.
 quickstart: $(READY)
-	$(BIN)/mislabel run sweeps/specs/quickstart.yaml
+	$(BIN)/mislabel run sweeps/papers/specs/quickstart.yaml
 	$(BIN)/mislabel figure quickstart -m train_accuracy -m noisy_accuracy -m clean_test_accuracy -o results/quickstart.png
 
 test: $(READY)

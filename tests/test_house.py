@@ -177,7 +177,7 @@ def test_every_package_is_in_the_distribution() -> None:
 
 
 def test_every_bundled_spec_is_in_the_distribution() -> None:
-    patterns = PYPROJECT["tool"]["setuptools"]["package-data"]["mislabel.sweeps.specs"]
+    patterns = PYPROJECT["tool"]["setuptools"]["package-data"]["mislabel.sweeps.papers.specs"]
     folder = ROOT / "sweeps" / "specs"
     packed = {path for pattern in patterns for path in folder.glob(pattern)}
     assert packed

@@ -71,7 +71,7 @@ def cli(debug: bool) -> None:
     what the store does not have yet; running it again continues, and a wider spec runs only what is new.
 
     \b
-      mislabel run sweeps/specs/quickstart.yaml     # run a sweep
+      mislabel run sweeps/papers/specs/quickstart.yaml     # run a sweep
       mislabel results quickstart                   # its table, mean ± 95 % interval
       mislabel ui                                   # follow it in the browser
 

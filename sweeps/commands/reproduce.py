@@ -43,7 +43,7 @@ def command(
 
     Interrupted, the same command continues. Exit code 1: a run failed, or a claim was not confirmed.
     """
-    from mislabel.sweeps.bundled import chosen_experiments
+    from mislabel.sweeps.papers.bundled import chosen_experiments
 
     chosen = chosen_experiments(names)
     code = 0
@@ -68,9 +68,9 @@ def _run(
     chosen: list[str], store: str, tracking_uri: str | None, overrides: tuple[str, ...], quick: bool, venue: Venue,
     no_mlflow: bool,
 ) -> int:  # fmt: skip
-    from mislabel.sweeps.bundled import spec_path
     from mislabel.sweeps.checks.reader import read_spec
     from mislabel.sweeps.commands.run import run_sweep, tracking_uri_of
+    from mislabel.sweeps.papers.bundled import spec_path
     from mislabel.sweeps.plan.data_check import DataMissingError
     from mislabel.sweeps.store.store import Store
 
@@ -104,8 +104,8 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
     import mislabel
     from mislabel.analysis.claim import Finding, judged
     from mislabel.analysis.claims import claims_of
-    from mislabel.sweeps.bundled import sweep_name
     from mislabel.sweeps.errors import MislabelError
+    from mislabel.sweeps.papers.bundled import sweep_name
     from mislabel.sweeps.store.store import Store
 
     name = sweep_name(experiment, quick)

@@ -5,7 +5,7 @@ import pytest
 from mislabel.analysis.claim import Claim, Finding, Region, at_least, at_most, judged, near
 from mislabel.analysis.claims import CLAIMS, claims_of
 from mislabel.analysis.estimate import Estimate
-from mislabel.sweeps.bundled import experiments
+from mislabel.sweeps.papers.bundled import experiments
 
 
 @pytest.mark.parametrize(

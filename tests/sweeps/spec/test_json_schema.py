@@ -16,7 +16,7 @@ from tests.bowls import bowl_spec, bowl_values
 
 ANY = jsonschema.Draft202012Validator(spec_schema())
 BOWL = jsonschema.Draft202012Validator(spec_schema(find_task("bowl")))
-BUNDLED = sorted(Path(str(files("mislabel.sweeps.specs"))).rglob("*.yaml"))
+BUNDLED = sorted(Path(str(files("mislabel.sweeps.papers.specs"))).rglob("*.yaml"))
 
 
 @pytest.mark.parametrize("validator", [ANY, BOWL], ids=["any task", "bowl"])

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from mislabel.sweeps.bundled import chosen_experiments, experiments, spec_path, sweep_name
 from mislabel.sweeps.checks.reader import read_spec
 from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.papers.bundled import chosen_experiments, experiments, spec_path, sweep_name
 from mislabel.sweeps.plan.plan import make_plan
 from mislabel.sweeps.store.store import Store
 
