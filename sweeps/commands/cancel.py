@@ -16,8 +16,8 @@ def command(name: str, cluster: str | None, token_file: str | None) -> None:
     Its processes have three seconds. Runs that have ended are in the store; what packs have trained since their last
     checkpoint is trained again when the sweep is sent again. `mislabel stop` loses nothing.
     """
-    from mislabel.cluster.jobs import Jobs
-    from mislabel.cluster.remote import job_of
+    from mislabel.cluster.jobs.client import Jobs
+    from mislabel.cluster.jobs.remote_command import job_of
 
     jobs = Jobs.reached(cluster, token_file)
     job = job_of(jobs, name, live=True)

@@ -43,8 +43,8 @@ def up(
     so treat it like a key. Where --host lets others connect, use a network that you trust: what is sent is not
     encrypted.
     """
-    from mislabel.cluster.service import Wanted, up
-    from mislabel.cluster.state import Folder
+    from mislabel.cluster.head.head import Wanted, up
+    from mislabel.cluster.head_state import Folder
     from mislabel.tasks.data.folder import data_folder, shown
 
     folder = Folder.here()
@@ -64,8 +64,8 @@ def up(
 @command.command()
 def down() -> int:
     """End what `cluster up` started on this machine, and nothing else. Running sweeps checkpoint first."""
-    from mislabel.cluster.service import down
-    from mislabel.cluster.state import Folder
+    from mislabel.cluster.head.head import down
+    from mislabel.cluster.head_state import Folder
 
     if down(Folder.here(), say):
         say("the cluster is down")
@@ -88,8 +88,8 @@ def join(address: str, token_file: str, cpus: int | None, gpus: int | None, host
     """
     from pathlib import Path
 
-    from mislabel.cluster.jobs import Jobs
-    from mislabel.cluster.node import Joining, join
+    from mislabel.cluster.head.node import Joining, join
+    from mislabel.cluster.jobs.client import Jobs
 
     return join(Jobs.reached(address, token_file), Path(token_file), Joining(cpus, gpus, host), say)
 
@@ -98,10 +98,10 @@ def join(address: str, token_file: str, cpus: int | None, gpus: int | None, host
 @options.as_json
 def status(as_json: bool) -> None:
     """Show a cluster: machines, sweeps that run and wait, store, MLflow, and versions that differ."""
-    from mislabel.cluster import mlflow_server
-    from mislabel.cluster.board import entries
-    from mislabel.cluster.state import Folder, running_state
-    from mislabel.cluster.survey import nodes
+    from mislabel.cluster.head import mlflow_server
+    from mislabel.cluster.head.machines import nodes
+    from mislabel.cluster.head_state import Folder, running_state
+    from mislabel.cluster.jobs.queue_view import entries
 
     folder = Folder.here()
     state = running_state(folder)

@@ -90,8 +90,8 @@ def _training() -> str:
 
 
 def _ray() -> str:
-    from mislabel.cluster.capacity import worker_slots
-    from mislabel.cluster.tune_runner import connected
+    from mislabel.cluster.tune.capacity import worker_slots
+    from mislabel.cluster.tune.runner import connected
     from mislabel.sweeps.spec.model import Resources
 
     with connected(None):

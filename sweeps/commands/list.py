@@ -14,7 +14,7 @@ _TOLD = ("done", "runs", "updated_at")
 @options.as_json
 def command(store: str, as_json: bool) -> None:
     """List the sweeps of a store, with how far each is."""
-    from mislabel.cluster.board import entries_of_store
+    from mislabel.cluster.jobs.queue_view import entries_of_store
     from mislabel.sweeps.store.store import Store
 
     at = Store(store)

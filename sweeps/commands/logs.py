@@ -9,7 +9,7 @@ import click
 from mislabel.sweeps.commands import options
 
 if TYPE_CHECKING:
-    from mislabel.cluster.jobs import Jobs
+    from mislabel.cluster.jobs.client import Jobs
 
 # Ray's own lines at the head of a job's log.
 _NOISE = re.compile(r"^(\d{4}-\d\d-\d\d .* Runtime env is setting up\.|Running entrypoint for job .*)\n", re.MULTILINE)
@@ -25,8 +25,8 @@ def command(name: str, following: bool, cluster: str | None, token_file: str | N
 
     With -f, until it ends; Ctrl-C leaves the sweep alone.
     """
-    from mislabel.cluster.jobs import Jobs
-    from mislabel.cluster.remote import job_of
+    from mislabel.cluster.jobs.client import Jobs
+    from mislabel.cluster.jobs.remote_command import job_of
 
     jobs = Jobs.reached(cluster, token_file)
     job = job_of(jobs, name)

@@ -97,9 +97,9 @@ def _without_place(words: Sequence[str]) -> list[str]:
 
 
 def _asked_there(address: str, token_file: str | None, words: Sequence[str]) -> int:
-    from mislabel.cluster.jobs import Jobs
-    from mislabel.cluster.remote import run_there
-    from mislabel.cluster.request import refuse_command
+    from mislabel.cluster.jobs.client import Jobs
+    from mislabel.cluster.jobs.remote_command import run_there
+    from mislabel.cluster.jobs.request import refuse_command
 
     refuse_command(words)
     answer = run_there(Jobs.reached(address, token_file), words)
@@ -111,7 +111,7 @@ def _asked_there(address: str, token_file: str | None, words: Sequence[str]) -> 
 def _store_here(default: str) -> str:
     if os.path.exists(os.path.join(default, "store.json")):
         return default
-    from mislabel.cluster.state import Folder, read_state
+    from mislabel.cluster.head_state import Folder, read_state
 
     state = read_state(Folder.here())
     return default if state is None else state.store

@@ -17,9 +17,9 @@ def command(name: str, retry_failed: bool, wait: bool, cluster: str | None, toke
     With --failed, runs that failed are tried again too. Runs that were lost with their machine are missing, and
     always run again.
     """
-    from mislabel.cluster.jobs import Jobs
-    from mislabel.cluster.remote import job_of
-    from mislabel.cluster.request import SweepRequest, request_from_metadata
+    from mislabel.cluster.jobs.client import Jobs
+    from mislabel.cluster.jobs.remote_command import job_of
+    from mislabel.cluster.jobs.request import SweepRequest, request_from_metadata
     from mislabel.sweeps.commands.submit import send
 
     jobs = Jobs.reached(cluster, token_file)

@@ -86,7 +86,7 @@ class Venue:
             import torch
 
             return torch.cuda.is_available()
-        from mislabel.cluster.capacity import gpus
+        from mislabel.cluster.tune.capacity import gpus
 
         return gpus() > 0
 
@@ -99,7 +99,7 @@ class Venue:
         say("starting Ray on this machine …" if self.address is None else f"joining Ray at {self.address} …")
         if self.address is not None:
             _belong_to_the_cluster_here(self.address)
-        from mislabel.cluster.tune_runner import connected
+        from mislabel.cluster.tune.runner import connected
 
         with connected(self.address):
             yield
@@ -109,7 +109,7 @@ def _belong_to_the_cluster_here(address: str) -> None:
     """Take on what a driver of the cluster that runs on this machine needs, before Ray is loaded."""
     import os
 
-    from mislabel.cluster.state import Folder, read_state
+    from mislabel.cluster.head_state import Folder, read_state
 
     folder = Folder.here()
     state = read_state(folder)
@@ -172,7 +172,7 @@ def _machine(venue: Venue, resources: "Resources") -> Iterator[tuple["Machine", 
         return
     # Ray prints what its nodes complain of to stdout, which is for data.
     with venue.kept(), redirect_stdout(sys.stderr):
-        from mislabel.cluster.machine import machine_on_ray
+        from mislabel.cluster.tune.machine import machine_on_ray
 
         with machine_on_ray(resources, venue.workers, say) as machine_and_runner:
             yield machine_and_runner

@@ -15,9 +15,9 @@ def command(name: str, store: str) -> None:
     Works on a sweep that runs on this machine or on another one with the same store, and with --cluster on a
     cluster's. `run` or `submit` with its spec continues it.
     """
-    from mislabel.cluster.board import entries_of_store, is_starting
-    from mislabel.cluster.queue import Queue
-    from mislabel.cluster.state import Folder
+    from mislabel.cluster.head_state import Folder
+    from mislabel.cluster.jobs.queue_view import entries_of_store, is_starting
+    from mislabel.cluster.queue.queue import Queue
     from mislabel.sweeps.errors import MislabelError
     from mislabel.sweeps.run.heartbeat import ask_to_stop
     from mislabel.sweeps.store.store import Store

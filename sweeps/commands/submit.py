@@ -10,7 +10,7 @@ from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.options import say
 
 if TYPE_CHECKING:
-    from mislabel.cluster.jobs import Jobs
+    from mislabel.cluster.jobs.client import Jobs
 
 
 @click.command()
@@ -39,7 +39,7 @@ def command(
       mislabel submit noise.yaml --set seeds=20 --priority 10 --wait
       mislabel submit noise.yaml --cluster http://10.0.0.1:8265 --token-file ~/token
     """
-    from mislabel.cluster.jobs import Jobs
+    from mislabel.cluster.jobs.client import Jobs
 
     name, text = _read(spec, overrides, quick)
     return send(Jobs.reached(cluster, token_file), name, text, owner, priority, retry_failed, wait)
@@ -65,7 +65,7 @@ def send(
     jobs: "Jobs", name: str, spec: str, owner: str | None, priority: int, retry_failed: bool, wait: bool
 ) -> int:  # fmt: skip
     """Send a checked spec; print the id of its job."""
-    from mislabel.cluster.request import SweepRequest, new_id
+    from mislabel.cluster.jobs.request import SweepRequest, new_id
     from mislabel.sweeps.commands.logs import follow
     from mislabel.sweeps.errors import SweepBusyError
 

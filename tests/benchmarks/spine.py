@@ -104,8 +104,8 @@ def _sweep(values: dict[str, Any], ahead: bool = False) -> dict[str, float]:
     """Run a sweep on a local Ray; its time counts from the first work on, as starting Ray is the same for all."""
     import torch
 
-    from mislabel.cluster.capacity import worker_memory_bytes, worker_slots
-    from mislabel.cluster.tune_runner import connected, run_on_ray
+    from mislabel.cluster.tune.capacity import worker_memory_bytes, worker_slots
+    from mislabel.cluster.tune.runner import connected, run_on_ray
     from mislabel.sweeps.checks.reader import checked_spec
     from mislabel.sweeps.run.launch import Machine, prepare
     from mislabel.sweeps.spec.document import Document

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from mislabel.cluster.jobs import Jobs
+from mislabel.cluster.head_state import Folder, State, read_state
+from mislabel.cluster.jobs.client import Jobs
 from mislabel.cluster.process import Process, descendants, end
-from mislabel.cluster.state import Folder, State, read_state
 
 MISLABEL = str(Path(sys.executable).parent / "mislabel")
 DRIFT = ("RAY_", "MLFLOW_", "MISLABEL_")

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from mislabel.cluster.state import Folder, State, read_state
+from mislabel.cluster.head_state import Folder, State, read_state
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import bowl_values, curves_of, run, runs_of
 from tests.cluster.heads import MISLABEL, until

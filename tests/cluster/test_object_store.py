@@ -200,7 +200,7 @@ def test_a_pack_costs_a_bounded_number_of_requests(objects: ObjectStore) -> None
 @pytest.mark.faults
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_workers_on_ray_write_to_an_object_store_and_wait_for_it(objects: ObjectStore, tmp_path: Path) -> None:
-    from mislabel.cluster.tune_runner import connected, run_on_ray
+    from mislabel.cluster.tune.runner import connected, run_on_ray
 
     linear: dict[str, Any] = {
         "task": "label_noise_sgd.linear",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mislabel.cluster.state import Folder, State
+from mislabel.cluster.head_state import Folder, State
 from mislabel.sweeps.commands.options import _without_nan, _without_place, put_json, say
 from mislabel.sweeps.store.store import Store
 from tests.sweeps.commands.conftest import Mislabel, Said

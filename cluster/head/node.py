@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from mislabel.cluster.jobs import Jobs
+from mislabel.cluster.head.head import END_SECONDS, OBJECT_STORE_BYTES
+from mislabel.cluster.head_state import differences, ray_environment, versions
+from mislabel.cluster.jobs.client import Jobs
+from mislabel.cluster.jobs.remote_command import facts
 from mislabel.cluster.process import Process, end
-from mislabel.cluster.remote import facts
-from mislabel.cluster.service import END_SECONDS, OBJECT_STORE_BYTES
-from mislabel.cluster.state import differences, ray_environment, versions
 from mislabel.sweeps.errors import MislabelError
 
 Say = Callable[[str], None]

@@ -7,8 +7,8 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from mislabel.cluster.address import Address
+from mislabel.cluster.head_state import Folder
 from mislabel.cluster.secret import make_secret, write_private
-from mislabel.cluster.state import Folder
 
 _ANSWER_SECONDS = 5.0
 _CONFIG = """\

@@ -14,11 +14,11 @@ from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from mislabel.cluster.address import Address
+from mislabel.cluster.head_state import Folder, read_state
 from mislabel.cluster.secret import read_secret
-from mislabel.cluster.state import Folder, read_state
 from mislabel.sweeps.errors import MislabelError
 
-ENTRYPOINT = "python -m mislabel.cluster.job"
+ENTRYPOINT = "python -m mislabel.cluster.jobs.head_job"
 """What every job runs; all else is in its metadata, which no shell reads."""
 CLUSTER, TOKEN_FILE = "MISLABEL_CLUSTER", "MISLABEL_TOKEN_FILE"
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mislabel.cluster.job import ANSWER, CRASHED, RESTARTS
+from mislabel.cluster.head_state import FOLDER, Folder, State, versions
+from mislabel.cluster.jobs.head_job import ANSWER, CRASHED, RESTARTS
+from mislabel.cluster.jobs.request import CommandRequest, FactsRequest, Request, SweepRequest
 from mislabel.cluster.process import Process
-from mislabel.cluster.queue import Queue, Ticket
-from mislabel.cluster.request import CommandRequest, FactsRequest, Request, SweepRequest
-from mislabel.cluster.state import FOLDER, Folder, State, versions
+from mislabel.cluster.queue.queue import Queue, Ticket
 from mislabel.sweeps.commands import main
 from tests.bowls import bowl_spec
 
@@ -34,7 +34,7 @@ def job(folder: Folder, request: Request, **more: str) -> "subprocess.Popen[str]
     config = {"metadata": {"job_submission_id": ID, "job_name": ID, **request.metadata()}}
     environment = {**os.environ, FOLDER: str(folder.path), "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(config), **more}
     return subprocess.Popen(
-        [sys.executable, "-m", "mislabel.cluster.job"], env=environment, text=True, stdout=subprocess.PIPE,
+        [sys.executable, "-m", "mislabel.cluster.jobs.head_job"], env=environment, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )  # fmt: skip
 
@@ -44,9 +44,7 @@ def said(process: "subprocess.Popen[str]") -> str:
 
 
 def test_it_is_light() -> None:
-    script = (
-        "import mislabel.cluster.job, sys; print([name for name in ('torch', 'ray', 'pyarrow') if name in sys.modules])"
-    )
+    script = "import mislabel.cluster.jobs.head_job, sys; print([name for name in ('torch', 'ray', 'pyarrow') if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "[]"
 
 
@@ -112,7 +110,7 @@ def test_a_driver_that_dies_is_started_again_a_few_times(folder: Folder, tmp_pat
     fake.mkdir(parents=True)
     (fake / "main.py").write_text(f"import os\nos.kill(os.getpid(), {signal.SIGKILL})\n")
     script = (
-        "import mislabel.cluster.job as job, sys\n"
+        "import mislabel.cluster.jobs.head_job as job, sys\n"
         f"job._MISLABEL = [sys.executable, {str(fake / 'main.py')!r}]\n"
         "job._PAUSE_SECONDS = 0.01\n"
         "sys.exit(job.main())\n"

@@ -5,7 +5,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mislabel.cluster.state import Folder, State, differences, versions
+from mislabel.cluster.head_state import Folder, State, differences, versions
 from mislabel.sweeps.errors import MislabelError
 
 # How long a machine has to say which versions it has: a process is started there.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mislabel.cluster.process import Process
-from mislabel.cluster.queue import Queue, Ticket, admitted
+from mislabel.cluster.queue.queue import Queue, Ticket, admitted
 from mislabel.sweeps.errors import MislabelError, SweepBusyError
 
 NOW = 1_000_000.0

@@ -10,9 +10,9 @@ import pytest
 import ray
 import torch
 
-from mislabel.cluster.capacity import worker_slots
-from mislabel.cluster.machine import machine_on_ray
-from mislabel.cluster.profiler import FarProfiler, Place
+from mislabel.cluster.tune.capacity import worker_slots
+from mislabel.cluster.tune.machine import machine_on_ray
+from mislabel.cluster.tune.profiler import FarProfiler, Place
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.plan.pack_size import ProfilerGone

@@ -15,8 +15,8 @@ import ray
 import torch
 
 import mislabel
-from mislabel.cluster.capacity import worker_memory_bytes, worker_slots
-from mislabel.cluster.tune_runner import _FarReferee, _referee_actor, connected, device_from_ray, run_on_ray
+from mislabel.cluster.tune.capacity import worker_memory_bytes, worker_slots
+from mislabel.cluster.tune.runner import _FarReferee, _referee_actor, connected, device_from_ray, run_on_ray
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.run.inline import run_inline

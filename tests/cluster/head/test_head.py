@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from mislabel.cluster.process import Process, descendants
-from mislabel.cluster.queue import Queue
+from mislabel.cluster.queue.queue import Queue
 from mislabel.sweeps.store.store import Store
 from tests.bowls import bowl_values, curves_of, run, runs_of
 from tests.cluster.heads import Head, head, until

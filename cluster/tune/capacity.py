@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from mislabel.cluster.share import TICKET
+from mislabel.cluster.queue.fair_share import TICKET
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.spec.model import Resources
 

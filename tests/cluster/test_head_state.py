@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from mislabel.cluster.head_state import Folder, State, differences, read_state, running_state, versions
 from mislabel.cluster.process import Process
 from mislabel.cluster.secret import make_secret
-from mislabel.cluster.state import Folder, State, differences, read_state, running_state, versions
 from mislabel.sweeps.errors import MislabelError
 
 

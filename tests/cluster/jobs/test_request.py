@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mislabel.cluster.request import CommandRequest, FactsRequest, SweepRequest, is_id, new_id, request_from_metadata
+from mislabel.cluster.jobs.request import (
+    CommandRequest,
+    FactsRequest,
+    SweepRequest,
+    is_id,
+    new_id,
+    request_from_metadata,
+)
 from mislabel.sweeps.errors import MislabelError
 
 SPEC = "name: noise\ntask: bowl\n"

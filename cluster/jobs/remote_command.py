@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mislabel.cluster.job import ANSWER
-from mislabel.cluster.jobs import Job, Jobs
-from mislabel.cluster.request import CommandRequest, FactsRequest, Request, new_id
+from mislabel.cluster.jobs.client import Job, Jobs
+from mislabel.cluster.jobs.head_job import ANSWER
+from mislabel.cluster.jobs.request import CommandRequest, FactsRequest, Request, new_id
 from mislabel.sweeps.errors import MislabelError, nearest
 
 _POLL_SECONDS = 0.3

@@ -1,6 +1,6 @@
 import pytest
 
-from mislabel.cluster.capacity import memory_bytes_of, slots_of
+from mislabel.cluster.tune.capacity import memory_bytes_of, slots_of
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.spec.model import Resources
 

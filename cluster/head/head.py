@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mislabel.cluster import mlflow_server
 from mislabel.cluster.address import Address, free_ports
-from mislabel.cluster.jobs import Jobs
+from mislabel.cluster.head import mlflow_server
+from mislabel.cluster.head_state import Folder, State, read_state, versions
+from mislabel.cluster.jobs.client import Jobs
 from mislabel.cluster.process import Process, descendants, end, start
-from mislabel.cluster.queue import Queue
+from mislabel.cluster.queue.queue import Queue
 from mislabel.cluster.secret import make_secret
-from mislabel.cluster.state import Folder, State, read_state, versions
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store
 
@@ -105,7 +105,7 @@ def _start_ray(wanted: Wanted, state: State, folder: Folder) -> Process:
         command += [] if count is None else [f"--num-{name}={count}"]
     environment = {**_plain_environment(), **state.environment(folder)}
     environment |= {"AUTOSCALER_METRIC_PORT": str(monitor), "DASHBOARD_METRIC_PORT": str(dashboard)}
-    # Jobs are started as `python -m mislabel.cluster.job`: that is this Python.
+    # Jobs are started as `python -m mislabel.cluster.jobs.head_job`: that is this Python.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     return start(command, environment, folder.logs / "ray.log")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mislabel.cluster.jobs import Jobs
-from mislabel.cluster.node import Joining, join
+from mislabel.cluster.head.node import Joining, join
+from mislabel.cluster.jobs.client import Jobs
 from mislabel.sweeps.errors import MislabelError
 
 

@@ -5,9 +5,9 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-from mislabel.cluster.capacity import worker_memory_bytes, worker_slots_in_time
-from mislabel.cluster.profiler import far_profiler, is_elsewhere
-from mislabel.cluster.tune_runner import run_on_ray
+from mislabel.cluster.tune.capacity import worker_memory_bytes, worker_slots_in_time
+from mislabel.cluster.tune.profiler import far_profiler, is_elsewhere
+from mislabel.cluster.tune.runner import run_on_ray
 from mislabel.sweeps.run.driver import Feed
 from mislabel.sweeps.run.launch import Machine
 from mislabel.sweeps.spec.model import Resources

@@ -12,7 +12,7 @@ from typing import Any
 import ray
 import torch
 
-from mislabel.cluster.tune_runner import device_from_ray, limit_memory
+from mislabel.cluster.tune.runner import device_from_ray, limit_memory
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.plan.pack_size import ProfilerGone, Speed, measure_speed
 from mislabel.sweeps.spec.model import Resources

@@ -4,9 +4,9 @@ import os
 import time
 from dataclasses import dataclass
 
-from mislabel.cluster.jobs import Jobs
-from mislabel.cluster.queue import Queue, Ticket
-from mislabel.cluster.state import Folder, State, head_state
+from mislabel.cluster.head_state import Folder, State, head_state
+from mislabel.cluster.jobs.client import Jobs
+from mislabel.cluster.queue.queue import Queue, Ticket
 from mislabel.sweeps.errors import MislabelError
 
 

@@ -1,4 +1,4 @@
-"""What runs on the head for each job: `python -m mislabel.cluster.job`, with the request in the job's metadata.
+"""What runs on the head for each job: `python -m mislabel.cluster.jobs.head_job`, with the request in the job's metadata.
 
 For a sweep it is a light process that waits for the sweep's turn, then runs the driver as its child and starts it again
 where it dies: the store has all that a driver knows, so the next one goes on. It outlives the client that sent it.
@@ -14,12 +14,12 @@ import time
 from collections.abc import Mapping
 from types import FrameType
 
+from mislabel.cluster.head_state import Folder, State, head_state
+from mislabel.cluster.jobs.request import CommandRequest, FactsRequest, SweepRequest, is_id, request_from_metadata
 from mislabel.cluster.process import Process
-from mislabel.cluster.queue import Queue, Ticket
-from mislabel.cluster.request import CommandRequest, FactsRequest, SweepRequest, is_id, request_from_metadata
+from mislabel.cluster.queue.fair_share import TICKET
+from mislabel.cluster.queue.queue import Queue, Ticket
 from mislabel.cluster.secret import write_private
-from mislabel.cluster.share import TICKET
-from mislabel.cluster.state import Folder, State, head_state
 from mislabel.sweeps.errors import MislabelError
 
 ANSWER = "mislabel answers "

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from mislabel.cluster.queue import Queue
+from mislabel.cluster.queue.queue import Queue
 
 TICKET = "MISLABEL_TICKET"
 """In a driver's environment, the path of its ticket."""

@@ -34,8 +34,8 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from mislabel.cluster.capacity import worker_slots
-from mislabel.cluster.share import Share
+from mislabel.cluster.queue.fair_share import Share
+from mislabel.cluster.tune.capacity import worker_slots
 from mislabel.sweeps.errors import MislabelError, StoreError
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.run.driver import Feed
