@@ -148,7 +148,7 @@ def test_only_commands_speak() -> None:
         if is_of(
             name_of(path),
             "mislabel.sweeps.commands",
-            "mislabel.cluster.mlflow_follower",
+            "mislabel.analysis.mlflow_view.follower",
             "mislabel.cluster.jobs.head_job",
         ):
             continue

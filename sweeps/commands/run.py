@@ -126,7 +126,7 @@ def run_sweep(
     spec: "Spec", task: Any, store: "Store", venue: Venue, tracking_uri: str | None, retry_failed: bool = False
 ) -> int:
     """Run what is missing of the sweep and say how it went; returns the exit code."""
-    from mislabel.cluster.mlflow_view import following
+    from mislabel.analysis.mlflow_view.view import following
     from mislabel.sweeps.run.heartbeat import ASKED
     from mislabel.sweeps.run.launch import prepare
 
@@ -230,7 +230,7 @@ def _say_plan(launch: "Launch") -> None:
 
 
 def tracking_uri_of(store: "Store", given: str | None) -> str | None:
-    from mislabel.cluster.mlflow_view import default_uri
+    from mislabel.analysis.mlflow_view.view import default_uri
 
     uri = given or default_uri(store)
     if uri is None:

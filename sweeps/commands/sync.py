@@ -15,7 +15,7 @@ def command(names: tuple[str, ...], store: str, tracking_uri: str | None) -> Non
 
     Without NAMES, all sweeps of the store. Syncing twice changes nothing.
     """
-    from mislabel.cluster.mlflow_view import default_uri, sync
+    from mislabel.analysis.mlflow_view.view import default_uri, sync
     from mislabel.sweeps.commands.screen import count, counting
     from mislabel.sweeps.errors import MislabelError
     from mislabel.sweeps.store.store import Store

@@ -18,7 +18,7 @@ from mislabel.sweeps.commands.options import say
 )
 def command(store: str, tracking_uri: str | None, port: int) -> None:
     """Serve the MLflow UI of a store on this machine (127.0.0.1) until Ctrl-C, and say where each sweep is in it."""
-    from mislabel.cluster.mlflow_view import default_uri, page_of
+    from mislabel.analysis.mlflow_view.view import default_uri, page_of
     from mislabel.sweeps.errors import MislabelError
     from mislabel.sweeps.store.store import Store
 

@@ -15,7 +15,7 @@ import yaml
 from mlflow import MlflowClient
 
 import mislabel
-from mislabel.cluster.mlflow_view import sync
+from mislabel.analysis.mlflow_view.view import sync
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store
 from tests.bowls import bowl_values, run

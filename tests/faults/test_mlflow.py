@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mislabel.analysis.mlflow_view.view import following
 from mislabel.cluster.address import Address, free_ports
 from mislabel.cluster.head import mlflow_server
-from mislabel.cluster.mlflow_view import following
 from mislabel.cluster.process import end, start
 from mislabel.sweeps.store.store import Store
 from tests.bowls import run

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from mislabel.cluster.mlflow_runs import Results
+from mislabel.analysis.mlflow_view.nested_runs import Results
 
 _KEY = "cells"
 TAG = f"mlflow.sharedViewState.{_KEY}"

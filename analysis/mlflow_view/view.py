@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from mislabel.cluster.mlflow_database import only_one
-from mislabel.cluster.mlflow_layout import address
-from mislabel.cluster.mlflow_pages import Pages, Progress
-from mislabel.cluster.mlflow_runs import FORM, Results, digest_of
+from mislabel.analysis.mlflow_view.migration_lock import only_one
+from mislabel.analysis.mlflow_view.nested_runs import FORM, Results, digest_of
+from mislabel.analysis.mlflow_view.pages import Pages, Progress
+from mislabel.analysis.mlflow_view.saved_view import address
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store, SweepFiles
 
@@ -84,7 +84,7 @@ def following(
 
 
 class _Follower:
-    """The process that writes the view of a running sweep; see `mislabel.cluster.mlflow_follower`.
+    """The process that writes the view of a running sweep; see `mislabel.analysis.mlflow_view.follower`.
 
     A thread would not do: MLflow is pure Python, and while it writes, training in this process, or Ray Tune's loop,
     would get the interpreter a quarter of the time.
@@ -96,7 +96,7 @@ class _Follower:
         files = view.files
         store = files.store
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "mislabel.cluster.mlflow_follower", store, files.name, str(every_seconds)],
+            [sys.executable, "-m", "mislabel.analysis.mlflow_view.follower", store, files.name, str(every_seconds)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

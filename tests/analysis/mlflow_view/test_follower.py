@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mislabel.cluster.mlflow_view import following, sync
+from mislabel.analysis.mlflow_view.view import following, sync
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.run.inline import run_inline
 from mislabel.sweeps.store.store import Store, SweepFiles
-from tests.bowls import CPU, prepared
-from tests.cluster.heads import until
-from tests.cluster.mlflow.shown import (
+from tests.analysis.mlflow_view.shown import (
     MLFLOWS_OWN_WARNINGS,
     client_of,
     nested_runs,
@@ -22,6 +20,8 @@ from tests.cluster.mlflow.shown import (
     parent_of,
     runs_table,
 )
+from tests.bowls import CPU, prepared
+from tests.cluster.heads import until
 
 pytestmark = MLFLOWS_OWN_WARNINGS
 
@@ -88,7 +88,7 @@ def test_an_error_of_the_sweep_is_not_lost_in_the_view(store: Store) -> None:
 
 def test_the_follower_ends_with_the_sweeps_process(store: Store, uri: str) -> None:
     files = prepared(store).files
-    command = [sys.executable, "-m", "mislabel.cluster.mlflow_follower", store.address, files.name, "60"]
+    command = [sys.executable, "-m", "mislabel.analysis.mlflow_view.follower", store.address, files.name, "60"]
     environment = {**os.environ, "MLFLOW_TRACKING_URI": uri}
     follower = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
     follower.communicate(timeout=30)  # closes its stdin, as the end of this process would

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mislabel.cluster.mlflow_layout import TAG
-from mislabel.cluster.mlflow_note import SweepPage
-from mislabel.cluster.mlflow_points import Point
-from mislabel.cluster.mlflow_runs import NestedRun, Results, digest_of
+from mislabel.analysis.mlflow_view.nested_runs import NestedRun, Results, digest_of
+from mislabel.analysis.mlflow_view.points import Point
+from mislabel.analysis.mlflow_view.saved_view import TAG
+from mislabel.analysis.mlflow_view.sweep_page import SweepPage
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import SweepFiles
 

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mislabel.cluster.mlflow_points import Final, Point, Span, finals_of, points_of, with_interval
+from mislabel.analysis.mlflow_view.points import Final, Point, Span, finals_of, points_of, with_interval
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.front import on_front
 from mislabel.sweeps.spec.model import spec_from_stored

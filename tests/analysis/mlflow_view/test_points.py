@@ -7,11 +7,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from mislabel.cluster.mlflow_points import Span, finals_of, points_of
-from mislabel.cluster.mlflow_view import sync
+from mislabel.analysis.mlflow_view.points import Span, finals_of, points_of
+from mislabel.analysis.mlflow_view.view import sync
 from mislabel.sweeps.store.store import Store
+from tests.analysis.mlflow_view.shown import MLFLOWS_OWN_WARNINGS, client_of, nested_runs, runs_table
 from tests.bowls import run
-from tests.cluster.mlflow.shown import MLFLOWS_OWN_WARNINGS, client_of, nested_runs, runs_table
 
 pytestmark = MLFLOWS_OWN_WARNINGS
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from mislabel.cluster.mlflow_layout import address, layout
-from mislabel.cluster.mlflow_points import Final, Point, with_interval
-from mislabel.cluster.mlflow_runs import WITHOUT_RESULT, Results, counted, digest_of, shown
+from mislabel.analysis.mlflow_view.nested_runs import WITHOUT_RESULT, Results, counted, digest_of, shown
+from mislabel.analysis.mlflow_view.points import Final, Point, with_interval
+from mislabel.analysis.mlflow_view.saved_view import address, layout
 from mislabel.sweeps.spec.model import Axis, Objective
 
 _BEST_CELLS = 10

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from mislabel.analysis.mlflow_view.view import default_uri
 from mislabel.cluster.address import Address, free_ports
 from mislabel.cluster.head import mlflow_server
-from mislabel.cluster.mlflow_view import default_uri
 from mislabel.cluster.process import end, start
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import run

@@ -9,17 +9,11 @@ from typing import Any
 import pytest
 
 import mislabel
-from mislabel.cluster.mlflow_view import sync
+from mislabel.analysis.mlflow_view.view import sync
 from mislabel.sweeps.run.worker import record_failure
 from mislabel.sweeps.store.store import Store, SweepFiles
+from tests.analysis.mlflow_view.shown import MLFLOWS_OWN_WARNINGS, client_of, nested_runs, parent_of, runs_table
 from tests.bowls import cut_short, prepared, run
-from tests.cluster.mlflow.shown import (
-    MLFLOWS_OWN_WARNINGS,
-    client_of,
-    nested_runs,
-    parent_of,
-    runs_table,
-)
 
 pytestmark = MLFLOWS_OWN_WARNINGS
 

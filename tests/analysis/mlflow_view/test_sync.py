@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mislabel.cluster.mlflow_view import View, sync
+from mislabel.analysis.mlflow_view.view import View, sync
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store, SweepFiles
-from tests.bowls import run
-from tests.cluster.mlflow.shown import (
+from tests.analysis.mlflow_view.shown import (
     MLFLOWS_OWN_WARNINGS,
     client_of,
     nested_runs,
@@ -20,6 +19,7 @@ from tests.cluster.mlflow.shown import (
     runs_table,
     shown_runs,
 )
+from tests.bowls import run
 
 pytestmark = MLFLOWS_OWN_WARNINGS
 
@@ -116,7 +116,7 @@ def test_sweeps_of_one_name_in_two_stores_leave_each_other_alone(files: SweepFil
 def test_making_the_database_says_nothing(store: Store, files: SweepFiles, uri: str) -> None:
     Path(uri.removeprefix("sqlite:///")).unlink()
     code = (
-        "import sys; from mislabel.sweeps.store.store import Store; from mislabel.cluster.mlflow_view import sync\n"
+        "import sys; from mislabel.sweeps.store.store import Store; from mislabel.analysis.mlflow_view.view import sync\n"
         "sync(Store(sys.argv[1]).sweep('bowls'), sys.argv[2])"
     )
     done = subprocess.run([sys.executable, "-c", code, store.address, uri], capture_output=True, text=True, check=True)
