@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mislabel.analysis.statistics import summarized
+from mislabel.analysis.statistics.intervals import summarized
 from mislabel.sweeps.errors import MislabelError, nearest
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from mislabel.sweeps.store.store import TABLES, Store, SweepFiles
@@ -134,7 +134,7 @@ class Sweep:
         No other cell is better in one of the means and as good in all. Cells that were stopped early, or of which a run
         has no value, are not on it.
         """
-        from mislabel.analysis.ranking import ranked
+        from mislabel.analysis.statistics.ranking import ranked
 
         if len(self.spec.metric) < 2:
             raise MislabelError(f"{self.name} has no front: that takes several objectives; see cells")
@@ -144,8 +144,8 @@ class Sweep:
     def study(
         self, metric: str | Sequence[str] | None = None, goal: str | Sequence[str] | None = None, curves: bool = True
     ) -> "optuna.Study":
-        """The sweep as an Optuna study in memory: one trial per cell; see `mislabel.analysis.study`."""
-        from mislabel.analysis.study import study_of
+        """The sweep as an Optuna study in memory: one trial per cell; see `mislabel.analysis.studies.study`."""
+        from mislabel.analysis.studies.study import study_of
 
         return study_of(self, metric, goal, curves)
 
@@ -156,8 +156,8 @@ class Sweep:
         goal: str | None = None,
         step: int | None = None,
     ) -> pd.DataFrame:
-        """How much each parameter matters for the metric, or for each objective; see `mislabel.analysis.importance`."""
-        from mislabel.analysis.importance import importance_of
+        """How much each parameter matters for the metric, or for each objective; see `mislabel.analysis.studies.importance`."""
+        from mislabel.analysis.studies.importance import importance_of
 
         return importance_of(self, metric, method, goal, step)
 

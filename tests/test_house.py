@@ -105,11 +105,16 @@ def test_analysis_knows_the_store_and_the_spec_alone() -> None:
     [
         (
             "optuna",
-            [*SEARCH, "mislabel.sweeps.spec.distribution", "mislabel.analysis.study", "mislabel.analysis.importance"],
+            [
+                *SEARCH,
+                "mislabel.sweeps.spec.distribution",
+                "mislabel.analysis.studies.study",
+                "mislabel.analysis.studies.importance",
+            ],
         ),
         ("ray", ["cluster", "mislabel.sweeps.commands.doctor"]),
         ("mlflow", ["cluster.mlflow_*", "mislabel.sweeps.commands.doctor"]),
-        ("matplotlib", ["mislabel.analysis.figures", "mislabel.analysis.panels", "analysis.pictures*"]),
+        ("matplotlib", ["mislabel.analysis.report.figures", "mislabel.analysis.report.drawings", "analysis.pictures*"]),
     ],
 )
 def test_a_large_package_is_named_in_few_modules(package: str, allowed: list[str]) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from mislabel.analysis.claim import Claim, Region, at_least, at_most, near
-from mislabel.analysis.estimate import Estimate, at_end, mean_of
+from mislabel.analysis.claims.claim import Claim, Region, at_least, at_most, near
+from mislabel.analysis.statistics.estimate import Estimate, at_end, mean_of
 from mislabel.analysis.sweep import Sweep
 
 _DEGREES = 180 / math.pi

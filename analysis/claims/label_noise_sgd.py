@@ -4,8 +4,8 @@ import math
 
 import pandas as pd
 
-from mislabel.analysis.claim import Claim, at_least, at_most, near
-from mislabel.analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
+from mislabel.analysis.claims.claim import Claim, at_least, at_most, near
+from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, mean_of, share_of
 from mislabel.analysis.sweep import Sweep
 
 

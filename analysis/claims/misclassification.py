@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from mislabel.analysis.claim import Claim, Region, at_least, at_most, near
-from mislabel.analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
+from mislabel.analysis.claims.claim import Claim, Region, at_least, at_most, near
+from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, mean_of, share_of
 from mislabel.analysis.sweep import Sweep, Where
 
 _HINGE, _LOGISTIC = {"loss": "hinge"}, {"loss": "logistic"}

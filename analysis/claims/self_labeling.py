@@ -1,9 +1,9 @@
 """Zhou, Xiong, Yuan, Hoi: A Theory-Driven Self-Labeling Refinement Method. Theorem 2's setting, and SANE's tables."""
 
-from mislabel.analysis.claim import Claim, at_least, at_most, near
-from mislabel.analysis.estimate import Estimate, at_end, mean_of, share_of
+from mislabel.analysis.claims.claim import Claim, at_least, at_most, near
+from mislabel.analysis.claims.theory import recoverable_corruption
+from mislabel.analysis.statistics.estimate import Estimate, at_end, mean_of, share_of
 from mislabel.analysis.sweep import Sweep, Where
-from mislabel.analysis.theory import recoverable_corruption
 
 
 def _closer(sweep: Sweep) -> Estimate:

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mislabel.analysis.mlflow_view.points import Final, Point, Span, finals_of, points_of, with_interval
+from mislabel.analysis.statistics.pareto import on_front
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.front import on_front
 from mislabel.sweeps.spec.model import spec_from_stored
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import RESERVED

@@ -24,7 +24,7 @@ def command(
       mislabel figure quickstart -m noisy_accuracy -m clean_test_accuracy --by noise_rate
     """
     import mislabel
-    from mislabel.analysis.figures import draw_curves
+    from mislabel.analysis.report.figures import draw_curves
 
     path = out or f"{name}.png"
     draw_curves(mislabel.load(store, name), path, metrics, by, at=at)

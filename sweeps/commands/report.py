@@ -24,7 +24,7 @@ def command(name: str, store: str, metrics: tuple[str, ...], out: str | None) ->
       mislabel report quickstart -m noisy_accuracy -o noisy.html
     """
     import mislabel
-    from mislabel.analysis.report import report_of
+    from mislabel.analysis.report.report import report_of
     from mislabel.sweeps.errors import MislabelError
 
     path = out or f"{name}.html"

@@ -9,7 +9,7 @@ from mislabel.sweeps.commands.options import say
 from mislabel.sweeps.commands.run import Venue
 
 if TYPE_CHECKING:
-    from mislabel.analysis.claim import Finding
+    from mislabel.analysis.claims.claim import Finding
     from mislabel.analysis.sweep import Sweep
 
 
@@ -102,8 +102,8 @@ def _run(
 def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
     """What the store says of each claim of the experiment."""
     import mislabel
-    from mislabel.analysis.claim import Finding, judged
-    from mislabel.analysis.claims import claims_of
+    from mislabel.analysis.claims.claim import Finding, judged
+    from mislabel.analysis.claims.registry import claims_of
     from mislabel.sweeps.errors import MislabelError
     from mislabel.sweeps.papers.bundled import sweep_name
     from mislabel.sweeps.store.store import Store

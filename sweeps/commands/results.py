@@ -56,7 +56,7 @@ def command(
 def table_of_cells(store: str, name: str, metrics: Sequence[str] = (), by: Sequence[str] = ()) -> "pd.DataFrame":
     """A row per cell, or per value of `by`: counts, then mean, std, low and high of each metric, best first."""
     import mislabel
-    from mislabel.analysis.ranking import ranked
+    from mislabel.analysis.statistics.ranking import ranked
 
     return ranked(mislabel.load(store, name), metrics, by)
 

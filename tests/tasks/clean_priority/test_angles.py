@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mislabel.analysis import theory
+from mislabel.analysis.claims import theory
 from mislabel.tasks.clean_priority.angles import Params, _circle, _clusters, _passes, _products, _share_below, task
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Pack

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mislabel.analysis import theory
+from mislabel.analysis.claims import theory
 from mislabel.tasks.label_noise_sgd.alignment import ALIGNED, BLOCK, Params, _data, _neurons, task
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack

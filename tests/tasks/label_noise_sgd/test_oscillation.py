@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mislabel.analysis import theory
+from mislabel.analysis.claims import theory
 from mislabel.tasks.label_noise_sgd.oscillation import BLOCK, Params, _data, _expected_square_norm, _signs, task
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack

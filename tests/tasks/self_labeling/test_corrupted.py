@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mislabel.analysis import theory
+from mislabel.analysis.claims import theory
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack
 from mislabel.tasks.self_labeling.corrupted import Params, _crops, _data, _nearest, conflicts, task

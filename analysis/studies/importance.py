@@ -27,9 +27,9 @@ import pandas as pd
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.importance import PedAnovaImportanceEvaluator
 
-from mislabel.analysis.comparison import common_step, values_of
-from mislabel.analysis.fanova import forest_of, variance_shares
-from mislabel.analysis.study import Cells, objectives_of, quietly
+from mislabel.analysis.statistics.comparison import common_step, values_of
+from mislabel.analysis.studies.fanova import forest_of, variance_shares
+from mislabel.analysis.studies.study import Cells, objectives_of, quietly
 from mislabel.sweeps.errors import MislabelError, nearest
 
 if TYPE_CHECKING:

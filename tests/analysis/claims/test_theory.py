@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mislabel.analysis import theory
+from mislabel.analysis.claims import theory
 from mislabel.tasks.clean_priority.angles import _wide_angles, _wide_gradient_angle
 from mislabel.tasks.label_noise_sgd.linear import Params, _theory_escape_step
 from mislabel.tasks.lanes import Lanes

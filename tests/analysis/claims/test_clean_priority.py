@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mislabel.analysis.claim import Region
+from mislabel.analysis.claims.claim import Region
 from mislabel.analysis.claims.clean_priority import _NEEDED, _STORY, _Run, _worst
 
 FRAMES = 31

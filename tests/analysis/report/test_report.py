@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import mislabel
-from mislabel.analysis.page import table, value_text, with_interval
-from mislabel.analysis.report import report_of
+from mislabel.analysis.report.html import table, value_text, with_interval
+from mislabel.analysis.report.report import report_of
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mislabel.analysis.claim import Claim, Finding, Region, at_least, at_most, judged, near
-from mislabel.analysis.claims import CLAIMS, claims_of
-from mislabel.analysis.estimate import Estimate
+from mislabel.analysis.claims.claim import Claim, Finding, Region, at_least, at_most, judged, near
+from mislabel.analysis.claims.registry import CLAIMS, claims_of
+from mislabel.analysis.statistics.estimate import Estimate
 from mislabel.sweeps.papers.bundled import experiments
 
 

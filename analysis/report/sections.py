@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from mislabel.analysis import page
-from mislabel.analysis.page import value_text
+from mislabel.analysis.report.html import value_text
+from mislabel.analysis.report.report import html
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.spec.model import Axis
 
@@ -29,7 +29,7 @@ def stopping(sweep: Sweep) -> str:
     )
     steps = runs.loc[stopped, "step"].value_counts().sort_index()
     rows = [[f"{step:,}", f"{count:,}"] for step, count in steps.head(_LISTED).items()]
-    return page.section("Early stopping", page.words(text), page.table(["stopped at step", "runs"], rows))
+    return html.section("Early stopping", html.words(text), html.table(["stopped at step", "runs"], rows))
 
 
 def failures(sweep: Sweep) -> str:
@@ -46,17 +46,17 @@ def failures(sweep: Sweep) -> str:
             first = own.iloc[0]
             at = [f"{name} = {value_text(first[name])}" for name in sweep.varying] + [f"seed {first['seed']}"]
             rows.append([f"{len(own):,}", text, f"{', '.join(at)} (run {first['run_id']})"])
-        parts.append(page.table(["runs", "reason", "for example"], rows))
+        parts.append(html.table(["runs", "reason", "for example"], rows))
     diverged = runs[runs["status"] == "diverged"]
     if len(diverged):
         cells = diverged["cell_id"].nunique()
         parts.append(
-            page.words(
+            html.words(
                 f"{len(diverged):,} run{'s' * (len(diverged) != 1)} in {cells:,} cell{'s' * (cells != 1)} diverged: a "
                 "metric was no longer finite. They have no value at the end, and are in no mean."
             )
         )
-    return page.section("What failed", *parts)
+    return html.section("What failed", *parts)
 
 
 def swept(sweep: Sweep) -> str:
@@ -68,13 +68,13 @@ def swept(sweep: Sweep) -> str:
     header = ["parameter", "values", *(["varies when"] if conditional else [])]
     fixed = ", ".join(f"{name} = {value_text(value)}" for name, value in spec.fixed().items())
     racing = f", and up to {spec.seeds.up_to} for those that may be the best" if spec.seeds.up_to else ""
-    return page.section(
+    return html.section(
         "What was swept",
-        page.table(header, rows) if rows else page.words("No parameter varies."),
-        page.words(f"Fixed: {fixed}." if fixed else ""),
-        page.words(f"Left out: {'; '.join(spec.exclude)}." if spec.exclude else ""),
-        page.words(f"{spec.seeds.count} seed{'s' * (spec.seeds.count != 1)} per cell{racing}."),
-        page.folded("The whole spec", spec.to_yaml()),
+        html.table(header, rows) if rows else html.words("No parameter varies."),
+        html.words(f"Fixed: {fixed}." if fixed else ""),
+        html.words(f"Left out: {'; '.join(spec.exclude)}." if spec.exclude else ""),
+        html.words(f"{spec.seeds.count} seed{'s' * (spec.seeds.count != 1)} per cell{racing}."),
+        html.folded("The whole spec", spec.to_yaml()),
     )
 
 
@@ -82,7 +82,7 @@ def provenance(sweep: Sweep) -> str:
     """When and from which code it was launched."""
     launches = sweep.files.launches()
     if not launches:
-        return page.section("Where it comes from", page.words("No launch is on record."))
+        return html.section("Where it comes from", html.words("No launch is on record."))
     rows = []
     for launch in launches[-_LISTED:]:
         git = launch.get("git") or {}
@@ -92,7 +92,7 @@ def provenance(sweep: Sweep) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in (last.get("versions") or {}).items())
     told = f"Last launch: Python {last.get('python', '–')}, {versions}, on {last.get('platform', '–')}."
     header = ["launched at", "commit", "host", "command"]
-    return page.section("Where it comes from", page.table(header, rows), page.words(told))
+    return html.section("Where it comes from", html.table(header, rows), html.words(told))
 
 
 def _range(axis: Axis) -> str:

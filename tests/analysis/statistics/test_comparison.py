@@ -3,7 +3,7 @@ import math
 import pytest
 
 import mislabel
-from mislabel.analysis.comparison import common_step, values_of
+from mislabel.analysis.statistics.comparison import common_step, values_of
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.store.store import Store
 from tests.bowls import cut_short, run

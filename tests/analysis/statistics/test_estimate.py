@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import mislabel
-from mislabel.analysis.estimate import Estimate, at_end, at_step, mean_of, share_of
+from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, mean_of, share_of
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store

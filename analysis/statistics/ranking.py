@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from mislabel.analysis.statistics.pareto import on_front
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.front import on_front
 
 if TYPE_CHECKING:
     from mislabel.analysis.sweep import Sweep

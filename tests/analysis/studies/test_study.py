@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 from optuna.visualization import matplotlib as drawings
 
 import mislabel
-from mislabel.analysis.study import spread_like_a_log, widened
+from mislabel.analysis.studies.study import spread_like_a_log, widened
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store

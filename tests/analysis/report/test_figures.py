@@ -4,7 +4,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 import mislabel
-from mislabel.analysis.figures import draw_curves
+from mislabel.analysis.report.figures import draw_curves
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store

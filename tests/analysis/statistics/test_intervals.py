@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mislabel.analysis.statistics import summarized
+from mislabel.analysis.statistics.intervals import summarized
 
 values = st.floats(-1e6, 1e6)
 rows = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1), values | st.sampled_from([math.nan, math.inf])))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import mislabel
-from mislabel.analysis.ranking import ranked
+from mislabel.analysis.statistics.ranking import ranked
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store

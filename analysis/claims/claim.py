@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from mislabel.analysis.estimate import Estimate
+from mislabel.analysis.statistics.estimate import Estimate
 from mislabel.analysis.sweep import Sweep
 
 Verdict = Literal["confirmed", "not confirmed", "undecided", "not run"]

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mislabel.analysis import origin, page, panels
-from mislabel.analysis.comparison import common_step, values_of
-from mislabel.analysis.page import value_text, with_interval
-from mislabel.analysis.panels import Dimension
-from mislabel.analysis.ranking import ranked
-from mislabel.analysis.statistics import summarized
+from mislabel.analysis.report.drawings import Dimension
+from mislabel.analysis.report.html import value_text, with_interval
+from mislabel.analysis.report.report import drawings, html, sections
+from mislabel.analysis.statistics.comparison import common_step, values_of
+from mislabel.analysis.statistics.intervals import summarized
+from mislabel.analysis.statistics.ranking import ranked
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
 
@@ -49,9 +49,9 @@ class _Report:
         kind = {"grid": "a grid", "random": "random draws", "qmc": "evenly spread draws"}.get(spec.method.name)
         lead = f"{spec.task} · {kind or f'a search by {spec.method.name}'} · {_objectives(self.goals)}"
         parts = [self.tiles(), self.best(), self.front(), self.curves(), self.dependence(), self.search()]
-        parts += [origin.stopping(self.sweep), origin.failures(self.sweep), origin.swept(self.sweep)]
-        parts += [origin.provenance(self.sweep), page.footer(self._closing())]
-        return page.page(spec.name, lead, parts)
+        parts += [sections.stopping(self.sweep), sections.failures(self.sweep), sections.swept(self.sweep)]
+        parts += [sections.provenance(self.sweep), html.footer(self._closing())]
+        return html.page(spec.name, lead, parts)
 
     # What came out
 
@@ -69,7 +69,7 @@ class _Report:
         ]
         if len(self.runs):
             facts.append((_duration(float(self.runs["train_seconds"].sum())), "training, all runs added", False))
-        return page.tiles(facts)
+        return html.tiles(facts)
 
     @cached_property
     def ranking(self) -> pd.DataFrame:
@@ -85,9 +85,9 @@ class _Report:
 
     def best(self) -> str:
         if not len(self.runs):
-            return page.section("Results", page.words("No run has ended yet."))
+            return html.section("Results", html.words("No run has ended yet."))
         if not self.metrics:
-            return page.section("Results", page.words("No run has a result: see what failed below."))
+            return html.section("Results", html.words("No run has a result: see what failed below."))
         table = self.ranking
         rows, marked = [], []
         hidden = {name for name in ("diverged", "stopped") if not table[name].any()}
@@ -103,7 +103,7 @@ class _Report:
         more = f"The first {_BEST} of {len(table):,} cells. " if len(table) > _BEST else ""
         title = "Best cells" if self.goal else "Cells"
         note = more + ("Marked cells are on the Pareto front. " if any(marked) else "")
-        return page.section(title, page.words(self._verdict()), page.table(header, rows, marked), page.words(note))
+        return html.section(title, html.words(self._verdict()), html.table(header, rows, marked), html.words(note))
 
     def _verdict(self) -> str:
         """The best cell in a sentence, and how many others can't be told from it."""
@@ -129,8 +129,8 @@ class _Report:
         count = int(self.ranking["front"].sum())
         text = f"{count:,} of {len(self.ranking):,} cells: none other is better in one objective and as good in all."
         caption = "Means over seeds, with 95 % intervals on the front."
-        drawn = panels.front(self.ranking, [m for m in self.metrics if m in self.goals])
-        return page.section("Pareto front", page.words(text), page.figure(drawn, caption))
+        drawn = drawings.front(self.ranking, [m for m in self.metrics if m in self.goals])
+        return html.section("Pareto front", html.words(text), html.figure(drawn, caption))
 
     # Over steps
 
@@ -161,7 +161,7 @@ class _Report:
         ended = self.runs["status"].isin(["stopped", "diverged"]).any()
         note = "Dashed: some runs were stopped or diverged, and the mean is over those that remain." if ended else ""
         caption = f"Mean and 95 % interval over runs. {note}"
-        return page.section(f"{self.metric} over training", page.figure(panels.curves(shown, self.metric), caption))
+        return html.section(f"{self.metric} over training", html.figure(drawings.curves(shown, self.metric), caption))
 
     def _most_important(self) -> Dimension | None:
         dimensions = self._by_importance
@@ -187,7 +187,7 @@ class _Report:
     @cached_property
     def cells(self) -> pd.DataFrame:
         """In the order begun: what varies, where it does; mean of the metric; whether it is one to compare."""
-        from mislabel.analysis.study import Cells
+        from mislabel.analysis.studies.study import Cells
 
         found = Cells(self.sweep)
         table = pd.DataFrame({"cell_id": found.ids})
@@ -210,7 +210,7 @@ class _Report:
     @cached_property
     def dimensions(self) -> list[Dimension]:
         """Parameters that took several values in cells that can be compared."""
-        from mislabel.analysis.study import Cells
+        from mislabel.analysis.studies.study import Cells
 
         found = Cells(self.sweep)
         held = self.cells[self.cells["complete"]]
@@ -244,31 +244,31 @@ class _Report:
         if not self.metrics or not self.sweep.varying or self.ranking.empty:
             return ""
         table, why_not = self.importance
-        shown = page.figure(panels.importances(table), _how(table)) if table is not None else ""
+        shown = html.figure(drawings.importances(table), _how(table)) if table is not None else ""
         dimensions = self._by_importance if self.cells["complete"].sum() >= _FEWEST else []
         if len(dimensions) > 1:
             caption = f"Mean {self.metric} over the two parameters that matter most{self._where}."
             if not (dimensions[0].listed and dimensions[1].listed):
                 caption += " Each dot is a cell."
-            shown += page.figure(panels.contour(self.cells, self.metric, *dimensions[:2]), caption)
+            shown += html.figure(drawings.contour(self.cells, self.metric, *dimensions[:2]), caption)
         slices = ""
         if dimensions:
             lines = " The line is the mean over the cells of each value." if any(d.listed for d in dimensions) else ""
-            drawn = panels.slices(self.cells, self.metric, dimensions[:_MOST_SLICES])
-            slices = page.figure(drawn, f"Each dot is a cell: its mean over seeds{self._where}.{lines}")
-        return page.section(f"What {self.metric} depends on", page.words(why_not), page.pair(shown), slices)
+            drawn = drawings.slices(self.cells, self.metric, dimensions[:_MOST_SLICES])
+            slices = html.figure(drawn, f"Each dot is a cell: its mean over seeds{self._where}.{lines}")
+        return html.section(f"What {self.metric} depends on", html.words(why_not), html.pair(shown), slices)
 
     def search(self) -> str:
         if not self.metrics or self.ranking.empty or self.cells["complete"].sum() < _FEWEST:
             return ""
-        history = panels.history(self.cells, self.metric, self.goal)
+        history = drawings.history(self.cells, self.metric, self.goal)
         lines = ""
         dimensions = [d for d in self._by_importance if self.cells.loc[self.cells["complete"], d.name].notna().all()]
         if len(dimensions) > 1 and self.goal:
-            drawn = panels.parallel(self.cells, self.metric, self.goal, dimensions[:_MOST_SLICES])
-            lines = page.figure(drawn, f"A line per cell{self._where}; those of the best tenth stand out.")
+            drawn = drawings.parallel(self.cells, self.metric, self.goal, dimensions[:_MOST_SLICES])
+            lines = html.figure(drawn, f"A line per cell{self._where}; those of the best tenth stand out.")
         title = "All cells" if not self.spec.method.learns else "The search"
-        return page.section(title, page.figure(history, f"Cells with their mean over seeds{self._where}."), lines)
+        return html.section(title, html.figure(history, f"Cells with their mean over seeds{self._where}."), lines)
 
     def _closing(self) -> str:
         return (
