@@ -156,7 +156,7 @@ class Sweep:
         goal: str | None = None,
         step: int | None = None,
     ) -> pd.DataFrame:
-        """How much each parameter matters for the metric, or for each objective; see `mislabel.analysis.studies.importance`."""
+        """How much each parameter matters for the metric, or for each objective; see `analysis/studies`."""
         from mislabel.analysis.studies.importance import importance_of
 
         return importance_of(self, metric, method, goal, step)

@@ -55,7 +55,7 @@ class Task(Generic[P]):
     conflicts: Callable[[P], Iterable[str]] = field(default=_no_conflicts)
     """Sentences on what is wrong between parameters that are each within their own bounds."""
     data: Callable[[P], Mapping[str, str]] = field(default=_no_data)
-    """Data sets that a run reads, by name, each with its checksum; raises where one is absent (`mislabel.tasks.data.images`)."""
+    """Data sets that a run reads, by name, each with its checksum; raises AbsentData if one is missing."""
     weights: Callable[[Lanes[P], State], State] = field(default=_no_weights)
     """What a run has trained, for use elsewhere: by the names under which it is loaded there, lane first."""
     block: int = 1

@@ -1,4 +1,4 @@
-"""The process beside a running sweep that keeps its MLflow view up to date; `mislabel.analysis.mlflow_view.view.following` starts it.
+"""The process beside a running sweep that keeps its MLflow view up to date; `view.following` starts it.
 
 It syncs every few seconds until it is told that the sweep has ended, then once more, and leaves with 0 where that last
 sync went well. It says on stdout what is wrong, once. It ends where the sweep's own process is no more.

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mislabel.analysis.report import drawings, html, sections
 from mislabel.analysis.report.drawings import Dimension
 from mislabel.analysis.report.html import value_text, with_interval
-from mislabel.analysis.report.report import drawings, html, sections
 from mislabel.analysis.statistics.comparison import common_step, values_of
 from mislabel.analysis.statistics.intervals import summarized
 from mislabel.analysis.statistics.ranking import ranked

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
+from mislabel.analysis.report import html
 from mislabel.analysis.report.html import value_text
-from mislabel.analysis.report.report import html
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.spec.model import Axis
 

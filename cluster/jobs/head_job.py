@@ -1,4 +1,4 @@
-"""What runs on the head for each job: `python -m mislabel.cluster.jobs.head_job`, with the request in the job's metadata.
+"""The process of one job on the head: `python -m mislabel.cluster.jobs.head_job`. The job's metadata has the request.
 
 For a sweep it is a light process that waits for the sweep's turn, then runs the driver as its child and starts it again
 where it dies: the store has all that a driver knows, so the next one goes on. It outlives the client that sent it.

@@ -9,8 +9,9 @@
     sweep.importance("test_accuracy")                 # how much each parameter matters, with an interval
     sweep.study()                                     # the sweep as an Optuna study, one trial per cell
 
-The folders `tasks`, `sweeps`, `cluster` and `analysis` at the top of the repository are imported as `mislabel.tasks` and so
-on; links beside this file lead to them. One import name keeps them apart from a user's own `tasks.py` or `analysis/`.
+The folders `tasks`, `sweeps`, `cluster` and `analysis` at the top of the repository are imported as `mislabel.tasks`,
+`mislabel.sweeps` and so on, through the links beside this file. A user's own `tasks.py` or `analysis/` does not get in
+the way.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,6 +1,6 @@
 """What goes together in a spec and what does not: each breach with its place, the reason and the remedy.
 
-`mislabel.sweeps.checks.reader` has read every section by itself before; what each method can and can't do is in `mislabel.sweeps.checks.method_rules`.
+`reader` checks each section by itself first; `method_rules` says what each method supports.
 """
 
 import math
@@ -15,7 +15,7 @@ from mislabel.sweeps.errors import nearest
 from mislabel.sweeps.spec.document import Path
 from mislabel.sweeps.spec.messages import Mistake
 from mislabel.sweeps.spec.model import NAME, Axis, Spec
-from mislabel.sweeps.stopping.rules import rules
+from mislabel.sweeps.stopping import rules
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task
 

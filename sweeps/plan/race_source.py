@@ -1,4 +1,4 @@
-"""After all cells have ended, the best of them race for more seeds: the packs of `mislabel.sweeps.plan.seed_race`'s rounds."""
+"""After all cells have ended, the best of them race for more seeds: the packs of the rounds in `seed_race`."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
 """The sweep spec: what a researcher writes, as typed values.
 
-Each section is a small strict model; `mislabel.sweeps.checks.reader` reads a document into a Spec and reports every mistake at once.
+Each section is a small strict model; `sweeps.checks.reader` reads a document into a Spec and reports every mistake.
 This module knows the form of a spec alone, nothing of tasks, so that a store can be read without torch.
 """
 

@@ -22,6 +22,7 @@ momentum of MoCo's own examples (0.01 for CIFAR-10, 0.001 for ImageNet). As the 
 is off.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -43,7 +44,6 @@ from mislabel.tasks.self_labeling.keys import NOBODY, Dictionary, enqueued, rand
 from mislabel.tasks.self_labeling.mixup import MIXUPS, beta, mixed, partners
 from mislabel.tasks.self_labeling.quality import quality
 from mislabel.tasks.self_labeling.refinery import REFINERIES, Refined, refined
-from mislabel.tasks.self_labeling.schedule import annealed, confidence
 from mislabel.tasks.task import Metric, State, Task
 
 _TARGET, _VELOCITY = "target.", "velocity."
@@ -315,3 +315,13 @@ task = Task(
         "steps": 20,
     },
 )
+
+
+def confidence(m1: Tensor, m2: Tensor, step: int, steps: int) -> Tensor:
+    """μ_t = m₂ − (m₂ − m₁)·(cos(πt/T) + 1)/2: from m₁ at the start to m₂ at the end; (l)."""
+    return m2 - (m2 - m1) * (math.cos(math.pi * step / steps) + 1) / 2
+
+
+def annealed(rate: Tensor, step: int, steps: int) -> Tensor:
+    """The learning rate, cosine decayed to 0; (l)."""
+    return rate * ((math.cos(math.pi * step / steps) + 1) / 2)

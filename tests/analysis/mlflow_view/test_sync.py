@@ -116,7 +116,8 @@ def test_sweeps_of_one_name_in_two_stores_leave_each_other_alone(files: SweepFil
 def test_making_the_database_says_nothing(store: Store, files: SweepFiles, uri: str) -> None:
     Path(uri.removeprefix("sqlite:///")).unlink()
     code = (
-        "import sys; from mislabel.sweeps.store.store import Store; from mislabel.analysis.mlflow_view.view import sync\n"
+        "import sys\nfrom mislabel.sweeps.store.store import Store\n"
+        "from mislabel.analysis.mlflow_view.view import sync\n"
         "sync(Store(sys.argv[1]).sweep('bowls'), sys.argv[2])"
     )
     done = subprocess.run([sys.executable, "-c", code, store.address, uri], capture_output=True, text=True, check=True)

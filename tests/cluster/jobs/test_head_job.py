@@ -44,7 +44,8 @@ def said(process: "subprocess.Popen[str]") -> str:
 
 
 def test_it_is_light() -> None:
-    script = "import mislabel.cluster.jobs.head_job, sys; print([name for name in ('torch', 'ray', 'pyarrow') if name in sys.modules])"
+    script = "import mislabel.cluster.jobs.head_job, sys\n"
+    script += "print([name for name in ('torch', 'ray', 'pyarrow') if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "[]"
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from mislabel.tasks.self_labeling.schedule import annealed, confidence
+from mislabel.tasks.self_labeling.sane import annealed, confidence
 
 
 def test_confidence_goes_from_m1_to_m2_by_the_papers_formula() -> None:
