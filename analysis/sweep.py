@@ -88,7 +88,7 @@ class Sweep:
         averaged. Where a run was stopped early, all runs of the row are taken at `step`, where the first of them was:
         what the others came to later would flatter. `where={"status": "done"}` gives the mean over those alone.
         """
-        self.known_metric(metric)
+        self.require_metric(metric)
         by = self._grouping(by)
         columns = list(dict.fromkeys([*by, "run_id", "status", "step", metric]))
         table = self.read("runs", columns, where)
@@ -122,7 +122,7 @@ class Sweep:
         A run that was stopped early has no values after that: where `n` falls, the mean is over those that remain, and
         flatters.
         """
-        self.known_metric(metric)
+        self.require_metric(metric)
         by = self._grouping(by)
         runs = self.read("runs", list(dict.fromkeys(["run_id", *by])))
         table = self.read("curves", ["run_id", "step", metric], where)
@@ -169,7 +169,7 @@ class Sweep:
             self._known_column("runs", name)
         return names
 
-    def known_metric(self, metric: str) -> None:
+    def require_metric(self, metric: str) -> None:
         if metric not in self.metrics:
             hint = nearest(metric, [*self.metrics, *self.array_metrics])
             raise MislabelError(

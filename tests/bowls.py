@@ -52,7 +52,7 @@ def prepared(store: Store, retry: bool = False, machine: Machine = MACHINE, **ch
 def run(store: Store, show: Callable[[Launch], None] | None = None, retry: bool = False, **changes: Any) -> Launch:
     """Run a sweep to its end; `show` is called whenever a worker has reported."""
     launch = prepared(store, retry, **changes)
-    run_inline(launch.feed, launch.files, CPU, lambda: show(launch) if show else None)
+    run_inline(launch.driver, launch.files, CPU, lambda: show(launch) if show else None)
     launch.finish()
     return launch
 

@@ -38,7 +38,7 @@ class _Report:
         self.sweep = sweep
         self.spec = sweep.spec
         for metric in metrics:
-            sweep.known_metric(metric)
+            sweep.require_metric(metric)
         objectives = [objective.name for objective in self.spec.metric]
         self.metrics = [m for m in (list(metrics) or objectives or sweep.metrics[:1]) if m in sweep.metrics]
         self.goals = {objective.name: objective.goal for objective in self.spec.metric}

@@ -73,7 +73,7 @@ def objectives_of(
         raise MislabelError(f"{len(names)} metrics need a goal each, not {len(goals)}")
     objectives = []
     for name, wanted in zip(names, goals, strict=True):
-        sweep.known_metric(name)
+        sweep.require_metric(name)
         chosen = wanted or known.get(name)
         if chosen not in ("minimize", "maximize"):
             given = "has no goal in the spec" if chosen is None else f"can't have the goal {chosen!r}"

@@ -38,7 +38,7 @@ class Place:
     """A worker's share of the device's own memory; None where it shares that of its machine."""
 
 
-class FarProfiler:
+class RayProfiler:
     def __init__(self, actor: Any, place: Place) -> None:
         self._actor: Any = actor
         self.place = place
@@ -69,14 +69,14 @@ def is_elsewhere(resources: Resources) -> bool:
 
 
 @contextmanager
-def far_profiler(resources: Resources, say: Callable[[str], None]) -> Iterator[FarProfiler]:
+def ray_profiler(resources: Resources, say: Callable[[str], None]) -> Iterator[RayProfiler]:
     """A profiler with the resources of a worker; MislabelError where no machine has room for it."""
     # Where its machine is lost, Ray starts it on another.
     options = {"num_cpus": resources.cpu, "num_gpus": resources.gpu, "max_restarts": 3, "max_task_retries": 3}
     actor = ray.remote(_Profiler).options(**options).remote(resources.cpu, resources.gpu, chosen_folder())
-    profiler: FarProfiler | None = None
+    profiler: RayProfiler | None = None
     try:
-        profiler = FarProfiler(actor, _place(actor, say))
+        profiler = RayProfiler(actor, _place(actor, say))
         if resources.gpu and profiler.device == "cpu":
             say(f"resources.gpu: torch finds no CUDA on {profiler.place.host}; packs train on its CPU")
         yield profiler

@@ -38,13 +38,13 @@ from mislabel.cluster.queue.fair_share import Share
 from mislabel.cluster.tune.capacity import worker_slots
 from mislabel.sweeps.errors import MislabelError, StoreError
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.run.driver import Feed
+from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.inline import failure
-from mislabel.sweeps.run.lane_stopper import Watch, watch_of
+from mislabel.sweeps.run.lane_stopper import LaneStopper, lane_stopper_of
 from mislabel.sweeps.run.report import Report
 from mislabel.sweeps.run.worker import Worker
 from mislabel.sweeps.spec.model import Resources, spec_from_stored
-from mislabel.sweeps.stopping.stopper import Entry, Referee, Values
+from mislabel.sweeps.stopping.stopper import Entry, Stopper, Values
 from mislabel.sweeps.store.filesystem import LONG_PATIENCE_SECONDS
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.data.folder import choose_folder, chosen_folder
@@ -52,8 +52,8 @@ from mislabel.tasks.data.folder import choose_folder, chosen_folder
 STRETCH_SECONDS = 1.0
 # How often a pack whose worker or machine was lost is taken up again by another.
 RESTARTS = 5
-# How long a worker waits for the referee before it goes on without.
-_REFEREE_SECONDS = 30.0
+# How long a worker waits for the stopper before it goes on without.
+_STOPPER_SECONDS = 30.0
 # How many packs Tune may have at once; how many it has is decided by the searcher, as machines come and go.
 _MOST_PACKS = 10_000
 _LOOK_SECONDS = 5.0
@@ -83,13 +83,18 @@ def connected(address: str | None) -> Iterator[None]:
 
 
 def run_on_ray(
-    feed: Feed, store: Store, resources: Resources, slots: int, show: Callable[[], None], as_many_as_fit: bool = True
+    driver: Driver,
+    store: Store,
+    resources: Resources,
+    slots: int,
+    show: Callable[[], None],
+    as_many_as_fit: bool = True,
 ) -> None:
-    """Run until the feed is over or stopping, `slots` packs at once, or as many as fit when machines come and go."""
-    with _referee_actor(feed) as referee:
+    """Run until the driver is over or stopping, `slots` packs at once, or as many as fit when machines come and go."""
+    with _stopper_actor(driver) as stopper:
         room = _Room(resources, slots, as_many_as_fit)
         try:
-            _run(_PackSearcher(feed, store.folder or store.address, resources, referee, show, room), resources)
+            _run(_PackSearcher(driver, store.folder or store.address, resources, stopper, show, room), resources)
         finally:
             room.close()
 
@@ -160,13 +165,13 @@ class _PackTrainable(tune.Trainable):
         except Exception as error:
             return failure(order, error, device_from_ray(), self._config["gpu"] or 1.0), None
 
-    def _watch(self) -> Watch | None:
-        name = self._config["referee"]
-        return None if name is None else watch_of(spec_from_stored(self._config["spec"]), _FarReferee(name))
+    def _watch(self) -> LaneStopper | None:
+        name = self._config["stopper"]
+        return None if name is None else lane_stopper_of(spec_from_stored(self._config["spec"]), _RemoteStopper(name))
 
 
-class _FarReferee:
-    """The sweep's referee as workers reach it. Where it can't be reached, training goes on and nothing is stopped."""
+class _RemoteStopper:
+    """The sweep's stopper as workers reach it. Where it can't be reached, training goes on and nothing is stopped."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -183,24 +188,24 @@ class _FarReferee:
         try:
             # Asked for by name: its handle would have to survive the copies that Tune makes of a trial's config.
             self._actor = self._actor or ray.get_actor(self._name)
-            return ray.get(getattr(self._actor, method).remote(*arguments), timeout=_REFEREE_SECONDS)
+            return ray.get(getattr(self._actor, method).remote(*arguments), timeout=_STOPPER_SECONDS)
         except (ray.exceptions.RayError, ValueError):
             self._actor = None
             return None
 
 
 @contextmanager
-def _referee_actor(feed: Feed) -> Iterator[str | None]:
-    """The feed's referee in an actor under a name of its own; None where no rule stops runs."""
-    if feed.referee is None:
+def _stopper_actor(driver: Driver) -> Iterator[str | None]:
+    """The driver's stopper in an actor under a name of its own; None where no rule stops runs."""
+    if driver.stopper is None:
         yield None
         return
-    name = f"mislabel-referee-{uuid.uuid4().hex}"
+    name = f"mislabel-stopper-{uuid.uuid4().hex}"
     # Many workers ask, one at a time is answered: what is decided depends on the order alone.
     # It is where the driver is, so that it is not lost with another machine.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options = {"name": name, "num_cpus": 0, "max_concurrency": 1, "scheduling_strategy": here}
-    actor = ray.remote(_RefereeActor).options(**options).remote(feed.referee)
+    actor = ray.remote(_StopperActor).options(**options).remote(driver.stopper)
     ray.get(actor.ready.remote())
     try:
         yield name
@@ -208,18 +213,18 @@ def _referee_actor(feed: Feed) -> Iterator[str | None]:
         ray.kill(actor)
 
 
-class _RefereeActor:
-    def __init__(self, referee: Referee) -> None:
-        self._referee = referee
+class _StopperActor:
+    def __init__(self, stopper: Stopper) -> None:
+        self._stopper = stopper
 
     def ready(self) -> bool:
         return True
 
     def judge(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
-        return self._referee.judge(step, runs, values)
+        return self._stopper.judge(step, runs, values)
 
     def tell(self, step: int, runs: Sequence[Entry], values: Values) -> None:
-        self._referee.tell(step, runs, values)
+        self._stopper.tell(step, runs, values)
 
 
 class _Room:
@@ -294,19 +299,19 @@ class _Returning(FIFOScheduler):
 
 
 class _PackSearcher(Searcher):
-    """Tune's searcher: passes packs and reports between Tune and the feed."""
+    """Tune's searcher: passes packs and reports between Tune and the driver."""
 
     def __init__(
-        self, feed: Feed, store: str, resources: Resources, referee: str | None, show: Callable[[], None],
+        self, driver: Driver, store: str, resources: Resources, stopper: str | None, show: Callable[[], None],
         room: _Room,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.sweep = feed.plan.spec.name
-        self._feed = feed
+        self.sweep = driver.plan.spec.name
+        self._driver = driver
         self._show = show
         self._packs: dict[str, PackOrder] = {}
-        self._fixed = {"store": store, "cpu": resources.cpu, "gpu": resources.gpu, "objectives": feed.means.names}
-        self._fixed |= {"referee": referee, "spec": feed.plan.spec.to_yaml(), "room": room.key}
+        self._fixed = {"store": store, "cpu": resources.cpu, "gpu": resources.gpu, "objectives": driver.means.names}
+        self._fixed |= {"stopper": stopper, "spec": driver.plan.spec.to_yaml(), "room": room.key}
         self._fixed |= {"data": chosen_folder()}
         self._room = room
         self._dry = False
@@ -318,31 +323,31 @@ class _PackSearcher(Searcher):
         return 0.0 if self._idle_since is None else time.monotonic() - self._idle_since
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        if self._feed.stopping:
+        if self._driver.stopping:
             self._room.halt()
         most = self._room.packs(len(self._packs), self._dry)
         self._room.make([order.id for order in self._packs.values()], most)
-        order = self._feed.next() if len(self._packs) < most else None
+        order = self._driver.next() if len(self._packs) < most else None
         if order is None:
             self._dry = len(self._packs) < most
             self._idle_since = self._idle_since or time.monotonic()
-            return Searcher.FINISHED if self._feed.over else None
+            return Searcher.FINISHED if self._driver.over else None
         self._dry, self._idle_since = False, None
         self._packs[trial_id] = order
         return {"order": order.to_json(), **self._fixed}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         if result["broken"]:
-            self._feed.break_off(StoreError(result["broken"]))
-        self._feed.report(result["report"])
+            self._driver.break_off(StoreError(result["broken"]))
+        self._driver.report(result["report"])
         self._show()
-        if self._feed.stopping:
+        if self._driver.stopping:
             self._room.halt()
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         order = self._packs.pop(trial_id)
         if error:
-            self._feed.lost(order.id, f"its worker died {RESTARTS + 1} times")
+            self._driver.lost(order.id, f"its worker died {RESTARTS + 1} times")
         elif result is not None:
             self.on_trial_result(trial_id, result)
 

@@ -14,7 +14,7 @@ from mislabel.sweeps.spec.model import Axis, Spec
 from mislabel.tasks.task import Task
 
 
-def changes_that_do_not_widen(old: Spec, new: Spec, task: Task[Any]) -> list[str]:
+def incompatible_changes(old: Spec, new: Spec, task: Task[Any]) -> list[str]:
     """A sentence for each change that takes runs away or gives them another meaning.
 
     Free at any time is what only says which runs come next or when to end: a stopping rule (without it, runs that it

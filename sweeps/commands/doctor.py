@@ -85,8 +85,8 @@ def _training() -> str:
     with tempfile.TemporaryDirectory() as folder:
         launch = prepare(spec, task, Store(folder), lambda text: None)
         launch.equip(Machine(1, 1 << 30, torch.device("cpu")))
-        run_inline(launch.feed, launch.files, torch.device("cpu"), lambda: None)
-        return f"{launch.feed.progress.statuses['done']} run of {task.name} trained and stored"
+        run_inline(launch.driver, launch.files, torch.device("cpu"), lambda: None)
+        return f"{launch.driver.progress.statuses['done']} run of {task.name} trained and stored"
 
 
 def _ray() -> str:

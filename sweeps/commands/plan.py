@@ -42,7 +42,7 @@ def command(
 
     from mislabel.sweeps.checks.reader import read_spec
     from mislabel.sweeps.commands.run import free_memory_bytes
-    from mislabel.sweeps.plan.pack_size import Nowhere
+    from mislabel.sweeps.plan.pack_size import NoProfiler
     from mislabel.sweeps.run.launch import Machine, plan_sweep
     from mislabel.sweeps.store.store import Store
 
@@ -53,7 +53,7 @@ def command(
     device, profiler = torch.device("cpu"), None
     if read.resources.gpu:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        profiler = Nowhere() if device.type == "cpu" else None
+        profiler = NoProfiler() if device.type == "cpu" else None
     machine = Machine(slots, free_memory_bytes() // slots, device, profiler=profiler)
     plan = plan_sweep(read, task, Store(store), machine, retry_failed)
     if as_json:

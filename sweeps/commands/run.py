@@ -13,7 +13,7 @@ from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.options import say
 
 if TYPE_CHECKING:
-    from mislabel.sweeps.run.driver import Feed
+    from mislabel.sweeps.run.driver import Driver
     from mislabel.sweeps.run.launch import Launch, Machine
     from mislabel.sweeps.spec.model import Resources, Spec
     from mislabel.sweeps.store.store import Store
@@ -143,13 +143,13 @@ def run_sweep(
             _train(launch, store, runner)
             launch.finish()
     _say_end(launch)
-    if launch.feed.stop_reason in ("interrupted", ASKED):
+    if launch.driver.stop_reason in ("interrupted", ASKED):
         return 130
-    statuses = launch.feed.progress.statuses
-    return 1 if launch.feed.broken else _exit_code(launch.plan.failed + statuses["failed"] + statuses["lost"])
+    statuses = launch.driver.progress.statuses
+    return 1 if launch.driver.broken else _exit_code(launch.plan.failed + statuses["failed"] + statuses["lost"])
 
 
-Runner = Callable[["Feed", "Store", Callable[[], None]], None]
+Runner = Callable[["Driver", "Store", Callable[[], None]], None]
 
 
 @contextmanager
@@ -168,7 +168,7 @@ def _machine(venue: Venue, resources: "Resources") -> Iterator[tuple["Machine", 
             say("resources.gpu: torch finds no CUDA here; packs train on the CPU")
         torch.set_num_threads(max(1, int(resources.cpu)))
         machine = Machine(1, free_memory_bytes() if device.type == "cpu" else memory_of(device), device)
-        yield machine, lambda feed, store, show: run_inline(feed, feed.files, device, show)
+        yield machine, lambda driver, store, show: run_inline(driver, driver.files, device, show)
         return
     # Ray prints what its nodes complain of to stdout, which is for data.
     with venue.kept(), redirect_stdout(sys.stderr):
@@ -181,14 +181,14 @@ def _machine(venue: Venue, resources: "Resources") -> Iterator[tuple["Machine", 
 def _train(launch: "Launch", store: "Store", runner: Runner) -> None:
     from mislabel.sweeps.commands.screen import ProgressLine
 
-    line = ProgressLine(launch.feed, launch.spec)
+    line = ProgressLine(launch.driver, launch.spec)
 
     def show() -> None:
         launch.heartbeat.beat()
         line.update()
 
     with line.shown(), _interruptible(launch, line.say, show):
-        runner(launch.feed, store, show)
+        runner(launch.driver, store, show)
 
 
 @contextmanager
@@ -196,9 +196,9 @@ def _interruptible(launch: "Launch", tell: Callable[[str], None], show: Callable
     """The first Ctrl-C (or a polite kill) lets packs checkpoint; the second one ends at once."""
 
     def stop(signum: int, frame: Any) -> None:
-        if launch.feed.stop_reason:
+        if launch.driver.stop_reason:
             raise KeyboardInterrupt
-        launch.feed.stop("interrupted")
+        launch.driver.stop("interrupted")
         tell("interrupted: running packs are being checkpointed; press Ctrl-C again to end at once")
         show()
 
@@ -263,13 +263,13 @@ def _print_cells(address: str, name: str, as_json: bool) -> None:
 def _say_end(launch: "Launch") -> None:
     from mislabel.sweeps.commands.screen import count, duration
 
-    feed = launch.feed
-    for run, error in list(feed.errors.items())[:5]:
+    driver = launch.driver
+    for run, error in list(driver.errors.items())[:5]:
         say(f"run {run} failed: {error.splitlines()[0]}")
-    if feed.stop_reason:
-        larger = " with a larger one" if feed.stop_reason.startswith("budget.runs") else ""
-        say(f"stopped: {feed.stop_reason}" + ("" if feed.broken else f"; the same command{larger} continues"))
-    progress = feed.progress
+    if driver.stop_reason:
+        larger = " with a larger one" if driver.stop_reason.startswith("budget.runs") else ""
+        say(f"stopped: {driver.stop_reason}" + ("" if driver.broken else f"; the same command{larger} continues"))
+    progress = driver.progress
     ended = ", ".join(f"{n:,} {status}" for status, n in sorted(progress.statuses.items())) or "none ended"
     rate = f" ({1e6 * progress.elapsed / progress.steps_done:,.2f} µs per run-step)" if progress.steps_done else ""
     say(f"{count(sum(progress.statuses.values()), 'run')} in {duration(progress.elapsed)}: {ended}{rate}")

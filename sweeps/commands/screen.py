@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mislabel.sweeps.run.driver import Feed
+    from mislabel.sweeps.run.driver import Driver
     from mislabel.sweeps.spec.model import Spec
 
 _LINE_SECONDS = 10.0
@@ -55,23 +55,23 @@ def _is_number(text: str) -> bool:
     return bool(text) and (text[0].isdigit() or text[0] in "-–±.")
 
 
-def progress_text(feed: "Feed", spec: "Spec") -> str:
+def progress_text(driver: "Driver", spec: "Spec") -> str:
     """Runs done, running, failed, rate, time left, best cell so far: one line."""
-    progress = feed.progress
+    progress = driver.progress
     parts = [f"{progress.done:,}/{progress.runs:,} runs"]
     if progress.running:
         parts.append(f"{progress.running:,} running")
     parts += [f"{n:,} {status}" for status, n in sorted(progress.statuses.items()) if status != "done"]
     if progress.run_steps_per_second is not None:
         parts.append(f"{progress.run_steps_per_second:,.0f} run-steps/s")
-    if progress.seconds_left is not None and not feed.stop_reason:
+    if progress.seconds_left is not None and not driver.stop_reason:
         parts.append(f"{duration(progress.seconds_left)} left")
-    if feed.means.best:
+    if driver.means.best:
         at = ", ".join(
-            f"{name} {v:.4g}" if isinstance(v, float) else f"{name} {v}" for name, v in feed.best_cell.items()
+            f"{name} {v:.4g}" if isinstance(v, float) else f"{name} {v}" for name, v in driver.best_cell.items()
         )
-        parts.append(f"best {spec.metric[0].name} {feed.means.best[0]:.4g}" + (f" at {at}" if at else ""))
-    if feed.stop_reason:
+        parts.append(f"best {spec.metric[0].name} {driver.means.best[0]:.4g}" + (f" at {at}" if at else ""))
+    if driver.stop_reason:
         parts.append("stopping: packs are being checkpointed")
     return " · ".join(parts)
 
@@ -97,8 +97,8 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 class ProgressLine:
     """A bar on a terminal, a line every ten seconds elsewhere; on stderr."""
 
-    def __init__(self, feed: "Feed", spec: "Spec") -> None:
-        self.feed = feed
+    def __init__(self, driver: "Driver", spec: "Spec") -> None:
+        self.driver = driver
         self.spec = spec
         self._bar: Any = None
         self._last = time.monotonic()
@@ -121,7 +121,7 @@ class ProgressLine:
             refresh_per_second=4,
         )
         with progress:
-            self._bar = (progress, progress.add_task(progress_text(self.feed, self.spec), total=1.0))
+            self._bar = (progress, progress.add_task(progress_text(self.driver, self.spec), total=1.0))
             try:
                 yield self
             finally:
@@ -137,8 +137,10 @@ class ProgressLine:
     def update(self) -> None:
         if self._bar is not None:
             progress, task = self._bar
-            progress.update(task, description=progress_text(self.feed, self.spec), completed=self.feed.progress.share)
+            progress.update(
+                task, description=progress_text(self.driver, self.spec), completed=self.driver.progress.share
+            )
         elif time.monotonic() - self._last >= _LINE_SECONDS:
             self._last = time.monotonic()
-            sys.stderr.write(progress_text(self.feed, self.spec) + "\n")
+            sys.stderr.write(progress_text(self.driver, self.spec) + "\n")
             sys.stderr.flush()

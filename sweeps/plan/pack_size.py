@@ -80,7 +80,7 @@ class ProfilerGone(Exception):
     """The profiler has made way for the workers."""
 
 
-class Nowhere:
+class NoProfiler:
     """Tries nothing: there is no such device here as packs will train on."""
 
     device = "none"
@@ -89,7 +89,7 @@ class Nowhere:
         raise ProfilerGone
 
 
-class Here:
+class LocalProfiler:
     """Tries sizes in this process."""
 
     def __init__(self, device: torch.device) -> None:

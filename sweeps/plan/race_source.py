@@ -17,7 +17,7 @@ from mislabel.sweeps.store.ended_runs import Ended
 from mislabel.sweeps.store.store import SweepFiles
 
 
-class Raced:
+class SeedRaceSource:
     """The packs of another source, and when all its cells have ended, those of a race between them."""
 
     def __init__(self, source: Source, plan: Plan, files: SweepFiles, means: Means, sizing: Sizing) -> None:

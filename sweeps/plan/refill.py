@@ -22,7 +22,7 @@ class Parked:
     step: int
 
 
-class Parking:
+class RefillQueue:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._parked: dict[Shape, list[Parked]] = defaultdict(list)

@@ -20,7 +20,7 @@ from mislabel.sweeps.store.store import TABLES, Store, SweepFiles
 from mislabel.tasks.task import Task
 
 
-def adopt(spec: Spec, task: Task[Any], store: Store, data: Mapping[str, str] = MappingProxyType({})) -> dict[str, int]:
+def reuse(spec: Spec, task: Task[Any], store: Store, data: Mapping[str, str] = MappingProxyType({})) -> dict[str, int]:
     """Copy the rows of runs that this sweep lacks and another has; returns how many came from which sweep.
 
     The launches of that sweep come with them, as they tell by what the runs were made.
@@ -30,7 +30,7 @@ def adopt(spec: Spec, task: Task[Any], store: Store, data: Mapping[str, str] = M
     what this sweep reads: a sweep that read something else has other runs.
     """
     taken = {}
-    for name, runs in adoptable(spec, task, store, data).items():
+    for name, runs in reusable_runs(spec, task, store, data).items():
         tables = _tables(store.sweep(name), runs)
         if tables:
             files, donor = store.sweep(spec.name), store.sweep(name)
@@ -41,7 +41,7 @@ def adopt(spec: Spec, task: Task[Any], store: Store, data: Mapping[str, str] = M
     return taken
 
 
-def adoptable(
+def reusable_runs(
     spec: Spec, task: Task[Any], store: Store, data: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, list[str]]:
     """The runs that this sweep lacks and another has, by sweep."""

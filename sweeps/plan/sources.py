@@ -31,7 +31,7 @@ class Source(Protocol):
         """All seeds of the cell have ended."""
 
 
-class Listed:
+class GridSource:
     """Packs of cells that are known beforehand."""
 
     def __init__(self, plan: Plan) -> None:
@@ -44,7 +44,7 @@ class Listed:
         pass
 
 
-class Asked:
+class SearchSource:
     """Packs of cells that a search proposes as results come in.
 
     With `ahead`, the search lives in a thread of its own, which prepares the next batch while packs train. It takes in

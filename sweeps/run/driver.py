@@ -12,12 +12,12 @@ from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.plan import Plan
-from mislabel.sweeps.plan.refill import Parking
+from mislabel.sweeps.plan.refill import RefillQueue
 from mislabel.sweeps.plan.sources import Source
 from mislabel.sweeps.run.progress import Progress
 from mislabel.sweeps.run.report import Report
 from mislabel.sweeps.run.worker import record_failure
-from mislabel.sweeps.stopping.stopper import referee_of
+from mislabel.sweeps.stopping.stopper import stopper_of
 from mislabel.sweeps.store.cell_means import Means
 from mislabel.sweeps.store.outcome import Outcome, Status
 from mislabel.sweeps.store.store import SweepFiles
@@ -37,12 +37,12 @@ class Handed:
         return self.order.select(list(self.left.values()), **changes) if self.left else None
 
 
-class Feed:
+class Driver:
     def __init__(self, plan: Plan, source: Source, files: SweepFiles, means: Means) -> None:
         self.plan = plan
         self.files = files
         self.means = means
-        self.referee = referee_of(plan.spec, plan.task, files)
+        self.stopper = stopper_of(plan.spec, plan.task, files)
         has = max(plan.runs - plan.missing, plan.ended.count)
         self.progress = Progress(max(plan.runs, has), plan.work, has)
         self.stop_reason: str | None = None
@@ -54,7 +54,7 @@ class Feed:
         self._source = source
         self._source_is_dry = False
         self._again: deque[PackOrder] = deque()
-        self._parking = Parking(plan)
+        self._refill_queue = RefillQueue(plan)
         self._running: dict[str, Handed] = {}
         self._begun = has
         self._closed: str | None = None
@@ -66,15 +66,15 @@ class Feed:
         if self.stop_reason:
             return None
         try:
-            order = self._again.popleft() if self._again else self._parking.full() or self._to_begin()
-            order = order or self._parking.next()
+            order = self._again.popleft() if self._again else self._refill_queue.full() or self._to_begin()
+            order = order or self._refill_queue.next()
         except StoreError as error:  # a search keeps its proposals there
             self.break_off(error)
             return None
         if order is None:
             self._close_if_idle()
             return None
-        order, *rest = self._parking.fitting(order)
+        order, *rest = self._refill_queue.fitting(order)
         self._again.extendleft(reversed(rest))
         order = replace(order, refill=self._may_be_refilled(order), data=self.plan.data)
         self._running[order.id] = Handed(order, {run: lane for lane, run in enumerate(order.run_ids)})
@@ -85,7 +85,7 @@ class Feed:
         """Whether there are, or may be, other runs for the lanes that a stopping rule empties."""
         if not self.plan.spec.early_terminate:
             return False
-        return self._parking.holds(order) or not (self._source_is_dry or self._closed)
+        return self._refill_queue.holds(order) or not (self._source_is_dry or self._closed)
 
     def _to_begin(self) -> PackOrder | None:
         """The next pack of the source, or as much of it as the budget of runs has room for."""
@@ -103,7 +103,7 @@ class Feed:
         if room < len(order):
             self._closed = f"budget.runs of {most} is used up"
             order = order.select(range(room)) if room else None
-        return None if order is None else self._parking.filled(order)
+        return None if order is None else self._refill_queue.filled(order)
 
     def _note_begun(self, order: PackOrder, runs: int) -> None:
         """A race gives cells more seeds than the plan could know of."""
@@ -120,7 +120,7 @@ class Feed:
     @property
     def _left_over(self) -> bool:
         """Whether runs that were begun wait to be handed out again."""
-        return bool(self._again or len(self._parking))
+        return bool(self._again or len(self._refill_queue))
 
     @property
     def stopping(self) -> bool:
@@ -155,7 +155,7 @@ class Feed:
         elif report.halted or report.finished or report.parked:
             self._released(report.pack)
             if report.parked and (rest := handed.rest(resume=(report.pack,))):
-                self._parking.put(rest, report.step)
+                self._refill_queue.put(rest, report.step)
             elif report.halted and not self.stop_reason and (rest := handed.rest(resume=(report.pack,))):
                 self._again.append(rest)  # it has made room for another sweep
         self._close_if_idle()
@@ -194,7 +194,7 @@ class Feed:
         if len(rest) == 1 and not handed.order.resume:
             self._failed(replace(rest, resume=()), report.error or "")
             return
-        self._parking.limit(rest, max(1, len(handed.order) // 2))
+        self._refill_queue.limit(rest, max(1, len(handed.order) // 2))
         self._again.append(rest)
 
     def _failed(self, order: PackOrder | None, error: str) -> None:

@@ -11,7 +11,7 @@ from mislabel.sweeps.errors import MislabelError, StoreError, SweepBusyError
 from mislabel.sweeps.store.store import SweepFiles
 
 if TYPE_CHECKING:
-    from mislabel.sweeps.run.driver import Feed
+    from mislabel.sweeps.run.driver import Driver
 
 FILE = "progress.json"
 STOP = "stop"
@@ -25,9 +25,9 @@ _SILENT_SECONDS = 60.0
 class Heartbeat:
     """Writes the sweep's progress every few seconds while it runs."""
 
-    def __init__(self, files: SweepFiles, feed: "Feed") -> None:
+    def __init__(self, files: SweepFiles, driver: "Driver") -> None:
         self.files = files.with_patience(0)  # the next beat comes anyway
-        self.feed = feed
+        self.driver = driver
         self._last = 0.0
         self._stop_written = False
 
@@ -37,27 +37,27 @@ class Heartbeat:
             self._write(state)
 
     def _write(self, state: str) -> None:
-        if self.feed.stop_reason and not self._stop_written:
-            self.files.write_text(STOP, self.feed.stop_reason)
+        if self.driver.stop_reason and not self._stop_written:
+            self.files.write_text(STOP, self.driver.stop_reason)
             self._stop_written = True
         if state == "running" and time.monotonic() - self._last < _EVERY_SECONDS:
             return
         self._last = time.monotonic()
-        if not self.feed.stop_reason and (reason := self.files.read_text(STOP)):
-            self.feed.stop(reason)
+        if not self.driver.stop_reason and (reason := self.files.read_text(STOP)):
+            self.driver.stop(reason)
             self._stop_written = True
-        progress = self.feed.progress
+        progress = self.driver.progress
         _write_progress(
             self.files,
             state=state,
-            cells=self.feed.plan.cells,
+            cells=self.driver.plan.cells,
             runs=progress.runs,
             done=progress.done,
             running=progress.running,
             ended_now=dict(progress.statuses),
             seconds=round(progress.elapsed, 1),
             seconds_left=None if state != "running" else progress.seconds_left,
-            stopped_because=self.feed.stop_reason,
+            stopped_because=self.driver.stop_reason,
         )
 
 

@@ -7,8 +7,8 @@ import torch
 
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.run.driver import Feed
-from mislabel.sweeps.run.lane_stopper import watch_of
+from mislabel.sweeps.run.driver import Driver
+from mislabel.sweeps.run.lane_stopper import lane_stopper_of
 from mislabel.sweeps.run.report import Report
 from mislabel.sweeps.run.worker import Worker
 from mislabel.sweeps.store.store import SweepFiles
@@ -17,28 +17,28 @@ from mislabel.tasks.device.memory import device_name, is_out_of_memory, memory_o
 STRETCH_SECONDS = 1.0
 
 
-def run_inline(feed: Feed, files: SweepFiles, device: torch.device, show: Callable[[], None]) -> None:
-    """Run until the feed is over or stopping; `show` is called after every report."""
-    while (order := feed.next()) is not None:
+def run_inline(driver: Driver, files: SweepFiles, device: torch.device, show: Callable[[], None]) -> None:
+    """Run until the driver is over or stopping; `show` is called after every report."""
+    while (order := driver.next()) is not None:
         try:
-            for report in _reports(order, feed, files, device):
-                feed.report(report)
+            for report in _reports(order, driver, files, device):
+                driver.report(report)
                 show()
         except StoreError as error:
-            feed.break_off(error)
+            driver.break_off(error)
 
 
-def _reports(order: PackOrder, feed: Feed, files: SweepFiles, device: torch.device) -> Iterator[Report]:
+def _reports(order: PackOrder, driver: Driver, files: SweepFiles, device: torch.device) -> Iterator[Report]:
     """What a worker on Ray would report of this pack, while it trains."""
     try:
-        watch = watch_of(feed.plan.spec, feed.referee)
-        worker = Worker(order, files, device, feed.means.names, watch)
+        watch = lane_stopper_of(driver.plan.spec, driver.stopper)
+        worker = Worker(order, files, device, driver.means.names, watch)
         while True:
             report = worker.work(STRETCH_SECONDS)
             yield report
             if report.finished or report.parked:
                 return
-            if feed.stopping:
+            if driver.stopping:
                 worker.save()
                 yield Report(order.id, halted=True)
                 return

@@ -11,17 +11,17 @@ from mislabel.tasks.training import Training, measured_steps
 if TYPE_CHECKING:
     from mislabel.tasks.pack import Frame
 from mislabel.sweeps.cells.space import branch_of, branching_axes
-from mislabel.sweeps.stopping.stopper import Entry, Judging, Values
+from mislabel.sweeps.stopping.stopper import Entry, StopDecisions, Values
 
 
-class Watch:
-    """A worker's side: turns frames of its pack into what a referee is told, and its answer into lanes to stop."""
+class LaneStopper:
+    """A worker's side: turns frames of its pack into what a stopper is told, and its answer into lanes to stop."""
 
-    def __init__(self, wanted: EarlyTerminate, objective: str, branches: Sequence[str], referee: Judging) -> None:
+    def __init__(self, wanted: EarlyTerminate, objective: str, branches: Sequence[str], stopper: StopDecisions) -> None:
         self.wanted = wanted
         self.objective = objective
         self.branches = branches
-        self.referee = referee
+        self.stopper = stopper
 
     def judge_of(self, order: PackOrder, training: Training) -> Callable[["Frame"], list[int]]:
         """For lanes of this order and runs that are measured like `training`: the lanes that a frame stops."""
@@ -31,7 +31,7 @@ class Watch:
             if frame.step not in judged and not frame.diverged.any():
                 return []
             lanes = frame.lanes.tolist()
-            stopped = self.referee.judge(frame.step, [entries[i] for i in lanes], self._values(frame))
+            stopped = self.stopper.judge(frame.step, [entries[i] for i in lanes], self._values(frame))
             return [lane for lane, stop, gone in zip(lanes, stopped, frame.diverged, strict=True) if stop and not gone]
 
         return judge
@@ -41,7 +41,7 @@ class Watch:
         judged, entries = self._seen_by(order, training)
         for frame in frames:
             if frame.step in judged:
-                self.referee.tell(frame.step, [entries[i] for i in frame.lanes.tolist()], self._values(frame))
+                self.stopper.tell(frame.step, [entries[i] for i in frame.lanes.tolist()], self._values(frame))
 
     def _seen_by(self, order: PackOrder, training: Training) -> tuple[frozenset[int], list[Entry]]:
         entries = [
@@ -55,8 +55,8 @@ class Watch:
         return [None if gone else value for value, gone in zip(values, frame.diverged, strict=True)]
 
 
-def watch_of(spec: Spec, referee: Judging | None) -> Watch | None:
+def lane_stopper_of(spec: Spec, stopper: StopDecisions | None) -> LaneStopper | None:
     """What the sweep's workers watch their packs with; None where no rule stops runs."""
-    if spec.early_terminate is None or referee is None:
+    if spec.early_terminate is None or stopper is None:
         return None
-    return Watch(spec.early_terminate, spec.metric[0].name, branching_axes(spec), referee)
+    return LaneStopper(spec.early_terminate, spec.metric[0].name, branching_axes(spec), stopper)

@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from mislabel.sweeps.checks.revision import changes_that_do_not_widen
+from mislabel.sweeps.checks.revision import incompatible_changes
 from mislabel.sweeps.errors import Problem, SpecError
 from mislabel.sweeps.plan.data_check import datasets_of
-from mislabel.sweeps.plan.pack_size import Here, Profiler, Sizing
+from mislabel.sweeps.plan.pack_size import LocalProfiler, Profiler, Sizing
 from mislabel.sweeps.plan.plan import Plan, decide_sizes, make_plan
-from mislabel.sweeps.plan.race_source import Raced, race_is_on
-from mislabel.sweeps.plan.reuse import adopt, adoptable
-from mislabel.sweeps.plan.sources import Asked, Listed, Source
-from mislabel.sweeps.run.driver import Feed
+from mislabel.sweeps.plan.race_source import SeedRaceSource, race_is_on
+from mislabel.sweeps.plan.reuse import reusable_runs, reuse
+from mislabel.sweeps.plan.sources import GridSource, SearchSource, Source
+from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.heartbeat import Heartbeat, note_complete, refuse_if_running
 from mislabel.sweeps.run.provenance import provenance
 from mislabel.sweeps.search.warm_start import earlier_cells, refuse_unknown_sweeps
@@ -52,12 +52,12 @@ class Launch:
         self.plan = make_plan(spec, task, files, retry)
         self.complete = not self.plan.missing and not race_is_on(spec, files, retry)
         """True where there is nothing to run."""
-        self._feed: Feed | None = None
+        self._driver: Driver | None = None
 
     @property
-    def feed(self) -> Feed:
-        assert self._feed is not None, "equip the launch with a machine first"
-        return self._feed
+    def driver(self) -> Driver:
+        assert self._driver is not None, "equip the launch with a machine first"
+        return self._driver
 
     def equip(self, machine: Machine) -> None:
         """Decide how the sweep is packed on this machine; from here on it counts as running."""
@@ -67,16 +67,16 @@ class Launch:
         means = Means(self.spec, self.files, self.plan.retry, self.plan.seeding)
         source = _source(self.plan, self.files, sizing, means, machine.ahead)
         if self.spec.seeds.up_to is not None:
-            source = Raced(source, self.plan, self.files, means, sizing)
-        self._feed = Feed(self.plan, source, self.files, means)
-        self.heartbeat = Heartbeat(self.files, self._feed)
+            source = SeedRaceSource(source, self.plan, self.files, means, sizing)
+        self._driver = Driver(self.plan, source, self.files, means)
+        self.heartbeat = Heartbeat(self.files, self._driver)
         self.heartbeat.beat()
 
     def finish(self) -> None:
         """Leave the store tidy, and say how it ended."""
-        if self.feed.broken:
+        if self.driver.broken:
             return
-        over = self.feed.over and self.feed.stop_reason is None
+        over = self.driver.over and self.driver.stop_reason is None
         _tidy(self.files, over)
         self.heartbeat.beat("done" if over else "stopped")
 
@@ -88,7 +88,7 @@ def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retr
     refuse_unknown_sweeps(spec, task, store)
     plan = make_plan(spec, task, files, retry)
     data = datasets_of(plan, files)
-    plan.elsewhere = {name: len(runs) for name, runs in adoptable(spec, task, store, data).items()}
+    plan.elsewhere = {name: len(runs) for name, runs in reusable_runs(spec, task, store, data).items()}
     decide_sizes(plan, _sizing(task, files, machine))
     return plan
 
@@ -104,7 +104,7 @@ def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = F
         say(f"{moved} is damaged: set aside, and its runs are run again")
     launch = Launch(spec, task, files, retry)  # SpecError where shapes conflict, before anything is written
     data = datasets_of(launch.plan, files)
-    adopted = adopt(spec, task, store, data)
+    adopted = reuse(spec, task, store, data)
     for name, runs in adopted.items():
         say(f"{runs:,} runs are the same as in {name}: taken over from there")
     if adopted:
@@ -133,7 +133,7 @@ def refuse_other_spec(spec: Spec, task: Task[Any], files: SweepFiles) -> None:
     stored = files.read_text("spec.yaml")
     if stored is None:
         return
-    changes = changes_that_do_not_widen(spec_from_stored(stored), spec, task)
+    changes = incompatible_changes(spec_from_stored(stored), spec, task)
     if changes:
         problems = [Problem("", change) for change in changes]
         raise SpecError(
@@ -142,12 +142,12 @@ def refuse_other_spec(spec: Spec, task: Task[Any], files: SweepFiles) -> None:
 
 
 def _sizing(task: Task[Any], files: SweepFiles, machine: Machine) -> Sizing:
-    return Sizing(task, files, machine.profiler or Here(machine.device), machine.memory_bytes, machine.workers)
+    return Sizing(task, files, machine.profiler or LocalProfiler(machine.device), machine.memory_bytes, machine.workers)
 
 
 def _source(plan: Plan, files: SweepFiles, sizing: Sizing, means: Means, ahead: bool) -> Source:
     if not plan.spec.method.learns:
-        return Listed(plan)
+        return GridSource(plan)
     from mislabel.sweeps.search.branch_searches import Branches  # imports Optuna, which a grid can do without
 
     search = Branches(plan.spec, plan.task, files)
@@ -163,4 +163,4 @@ def _source(plan: Plan, files: SweepFiles, sizing: Sizing, means: Means, ahead: 
     search.restore(known)
     if plan.ended.seeds.keys() - {proposal.cell for proposal in search.proposals}:
         search.recover(lambda space: earlier_cells([files], space), known)
-    return Asked(plan, search, sizing, means, ahead)
+    return SearchSource(plan, search, sizing, means, ahead)

@@ -58,7 +58,7 @@ class Member:
         return replace(frame, lanes=self.lanes[frame.lanes])
 
 
-class Convoy:
+class PackGroup:
     def __init__(self, task: Task[Any], order: PackOrder, device: torch.device) -> None:
         self.task = task
         self.order = order
@@ -104,7 +104,7 @@ class Convoy:
             waiting = sum(len(member.live) for member in ahead)
             frames += hindmost.advance(max(0.0, deadline - time.perf_counter()), judge, until, fewest - waiting)
             self.run_steps += hindmost.pack.run_steps - before
-            self._close_ranks()
+            self._merge_equal_steps()
             if time.perf_counter() >= deadline or len(self.live) <= fewest:
                 break
         return frames
@@ -126,9 +126,9 @@ class Convoy:
     def _add(self, member: Member) -> None:
         if member.live:
             self.members.append(member)
-            self._close_ranks()
+            self._merge_equal_steps()
 
-    def _close_ranks(self) -> None:
+    def _merge_equal_steps(self) -> None:
         """Leave out packs that have ended, put the hindmost first, and merge those that have come equally far."""
         for member in self.members:
             if self.order.keep_weights and not member.live:

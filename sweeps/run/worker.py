@@ -16,8 +16,8 @@ import torch
 from mislabel.sweeps.ids import pack_id, run_id
 from mislabel.sweeps.plan.contents import refuse_other_data
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.run.lane_stopper import Watch
-from mislabel.sweeps.run.pack_group import Convoy
+from mislabel.sweeps.run.lane_stopper import LaneStopper
+from mislabel.sweeps.run.pack_group import PackGroup
 from mislabel.sweeps.run.record import Record
 from mislabel.sweeps.run.report import Report
 from mislabel.sweeps.store.outcome import Outcome, Status
@@ -37,7 +37,7 @@ class Worker:
 
     def __init__(
         self, order: PackOrder, files: SweepFiles, device: torch.device, objectives: Sequence[str] = (),
-        watch: Watch | None = None,
+        watch: LaneStopper | None = None,
     ) -> None:  # fmt: skip
         allocator.keep_freed()
         be_exact(device)
@@ -47,13 +47,13 @@ class Worker:
         self.device = device
         self.task = find_task(order.task)
         refuse_other_data(self.task, order)
-        self.convoy = Convoy(self.task, order, device)
+        self.pack_group = PackGroup(self.task, order, device)
         self.record = Record(order)
         self._ended: list[Outcome] = []
         self._untold: list[Outcome] = []
         with torch.no_grad():
             self._take_up_checkpoints()
-        self._begun_with = len(self.convoy.live)
+        self._begun_with = len(self.pack_group.live)
         self._judge: Judge | None = None
         if watch is not None:
             training = self.task.settings(order.values(0))
@@ -65,17 +65,17 @@ class Worker:
     def work(self, seconds: float) -> Report:
         """Train for about this long; write the rows of runs that have ended; checkpoint when it is time."""
         began = time.perf_counter()
-        before, run_steps = self.convoy.steps(), self.convoy.run_steps
+        before, run_steps = self.pack_group.steps(), self.pack_group.run_steps
         # A pack is parked where it has lost lanes, so that it meets those that lost theirs at the same rung.
         fewest = self._begun_with // 2 if self.order.refill else 0
-        self.record.frames += self.convoy.advance(seconds, self._judge, fewest)
+        self.record.frames += self.pack_group.advance(seconds, self._judge, fewest)
         spent = time.perf_counter() - began
-        after = {**self.record.last_steps(), **self.convoy.steps()}
+        after = {**self.record.last_steps(), **self.pack_group.steps()}
         self.record.spend(spent, {lane: after[lane] - step for lane, step in before.items()})
-        live = set(self.convoy.live)
+        live = set(self.pack_group.live)
         self._write([lane for lane in before if lane not in live])
         outcomes, self._untold = self._untold, []
-        report = Report(self.order.id, self.convoy.run_steps - run_steps, spent, outcomes)
+        report = Report(self.order.id, self.pack_group.run_steps - run_steps, spent, outcomes)
         if not live:
             self.files.drop_checkpoint(self.order.id)
             self._drop_taken_up()
@@ -84,14 +84,14 @@ class Worker:
         if len(live) <= fewest:
             self.save()
             allocator.give_back()
-            return replace(report, parked=True, step=self.convoy.step)
+            return replace(report, parked=True, step=self.pack_group.step)
         if time.monotonic() - self._saved_at > self._checkpoint_seconds:
             self.save()
         return report
 
     @property
     def finished(self) -> bool:
-        return not self.convoy.live
+        return not self.pack_group.live
 
     @property
     def _checkpoint_seconds(self) -> float:
@@ -103,12 +103,12 @@ class Worker:
         began = time.monotonic()
         saved = {
             "order": self.order.to_json(),
-            "packs": self.convoy.checkpoint(),
+            "packs": self.pack_group.checkpoint(),
             "frames": [_plain(frame) for frame in self.record.frames],
             "seconds": self.record.seconds.tolist(),
             "ended": [asdict(outcome) for outcome in self._ended],
         }
-        live = sorted(self.convoy.live)
+        live = sorted(self.pack_group.live)
         self.files.save_checkpoint(self.order.id, _bytes(saved), [self.order.run_ids[lane] for lane in live])
         self._drop_taken_up()
         self._saved_at = time.monotonic()
@@ -122,8 +122,8 @@ class Worker:
         outcomes = self.record.outcomes(ended, self.objectives)
         # Before the rows: a run that exists has its weights.
         for lane in ended:
-            if lane in self.convoy.weights:
-                self.files.save_weights(self.order.run_ids[lane], _bytes(self.convoy.weights.pop(lane)))
+            if lane in self.pack_group.weights:
+                self.files.save_weights(self.order.run_ids[lane], _bytes(self.pack_group.weights.pop(lane)))
         self.files.write_results(pack_id(self.order.run_ids[lane] for lane in ended), tables)
         self.record.forget(ended)
         self._ended += outcomes
@@ -138,14 +138,14 @@ class Worker:
             self._untold = list(self._ended)
         for saved in [own] if own is not None else map(self._saved, self.order.resume):
             if saved is not None:
-                lanes = [lane for pack in saved["packs"] for lane in self.convoy.take_up(pack)]
+                lanes = [lane for pack in saved["packs"] for lane in self.pack_group.take_up(pack)]
                 frames = [_frame(plain) for plain in saved["frames"]]
                 self.record.take(Record(PackOrder.from_json(saved["order"]), frames, saved["seconds"]), lanes)
-        has = set(self.convoy.live)
+        has = set(self.pack_group.live)
         ended = {run_id(outcome.cell, outcome.seed) for outcome in self._ended}
         fresh = [lane for lane, run in enumerate(self.order.run_ids) if lane not in has and run not in ended]
         if fresh:
-            self.convoy.begin(fresh)
+            self.pack_group.begin(fresh)
 
     def _saved(self, pack: str) -> Any:
         data = self.files.load_checkpoint(pack)

@@ -1,7 +1,7 @@
-"""Who stops runs: one referee per sweep holds what all contenders have shown, and judges the lanes of a pack together.
+"""Who stops runs: one stopper per sweep holds what all contenders have shown, and judges the lanes of a pack together.
 
 It knows neither Ray nor torch. Inline it is called as it is, on Ray it lives in an actor of its own; what it decides
-depends on the order in which it is told alone. What a referee of an earlier launch knew is rebuilt from the store's
+depends on the order in which it is told alone. What a stopper of an earlier launch knew is rebuilt from the store's
 curves, and from the checkpoints of packs that are taken up again.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """A run as the referee knows it."""
+    """A run as the stopper knows it."""
 
     cell: str
     seed: int
@@ -37,8 +37,8 @@ Values = Sequence[float | None]
 """The objective of each run; None where it has diverged and will never have one."""
 
 
-class Judging(Protocol):
-    """What workers ask: a referee, or a way to reach one."""
+class StopDecisions(Protocol):
+    """What workers ask: a stopper, or a way to reach one."""
 
     def judge(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
         """Whether each of these runs is stopped, all of which have just come to this step."""
@@ -47,7 +47,7 @@ class Judging(Protocol):
         """What these runs have shown at this step, where that was judged already."""
 
 
-class Referee:
+class Stopper:
     def __init__(self, wanted: EarlyTerminate, goal: str, steps: int) -> None:
         self.per_cell = wanted.per == "cell"
         self.min_steps = wanted.min_steps
@@ -105,15 +105,15 @@ class Referee:
         return run.cell if self.per_cell else run_id(run.cell, run.seed)
 
 
-def referee_of(spec: Spec, task: "Task[Any]", files: SweepFiles) -> Referee | None:
-    """The sweep's referee, who knows what the runs in the store have shown; None where no rule stops runs."""
+def stopper_of(spec: Spec, task: "Task[Any]", files: SweepFiles) -> Stopper | None:
+    """The sweep's stopper, who knows what the runs in the store have shown; None where no rule stops runs."""
     wanted = spec.early_terminate
     if wanted is None:
         return None
-    referee = Referee(wanted, spec.metric[0].goal, shortest_run(spec, task))
+    stopper = Stopper(wanted, spec.metric[0].goal, shortest_run(spec, task))
     objective, branches = spec.metric[0].name, branching_axes(spec)
     if not {objective, *branches} <= set(files.columns("runs")):
-        return referee
+        return stopper
     known = ["steps", "frames", "spacing"]
     rows = files.read(
         "runs", ["run_id", "cell_id", "seed", "status", "step", *dict.fromkeys([*branches, *known])]
@@ -130,15 +130,15 @@ def referee_of(spec: Spec, task: "Task[Any]", files: SweepFiles) -> Referee | No
             of_training[training] = judged_steps(wanted, measured_steps(settings))
         schedules[row["run_id"]] = of_training[training]
         if row["status"] == "stopped":
-            referee.stop(run)
+            stopper.stop(run)
         if row["status"] == "diverged":
-            referee.diverge(run, row["step"])
-    _retell(referee, entries, schedules, objective, files)
-    return referee
+            stopper.diverge(run, row["step"])
+    _retell(stopper, entries, schedules, objective, files)
+    return stopper
 
 
 def _retell(
-    referee: Referee, entries: Mapping[str, Entry], schedules: Mapping[str, frozenset[int]], objective: str,
+    stopper: Stopper, entries: Mapping[str, Entry], schedules: Mapping[str, frozenset[int]], objective: str,
     files: SweepFiles,
 ) -> None:  # fmt: skip
     steps = sorted(set().union(*schedules.values()))
@@ -151,4 +151,4 @@ def _retell(
             at[step].append((entries[run], math.nan if value is None else value))
     for step in sorted(at):
         told = sorted(at[step])
-        referee.tell(step, [run for run, _ in told], [value for _, value in told])
+        stopper.tell(step, [run for run, _ in told], [value for _, value in told])

@@ -71,23 +71,23 @@ class FileSystem:
     def listed(self, folder: str) -> list[Any]:
         """What is in the folder; nothing where there is none."""
         selector = fs.FileSelector(folder, allow_not_found=True)
-        return list(self.steadily(lambda: self._timely(lambda: self.arrow.get_file_info(selector))))
+        return list(self.with_retries(lambda: self.with_timeout(lambda: self.arrow.get_file_info(selector))))
 
     def is_file(self, path: str) -> bool:
-        info = self.steadily(lambda: self._timely(lambda: self.arrow.get_file_info(path)))
+        info = self.with_retries(lambda: self.with_timeout(lambda: self.arrow.get_file_info(path)))
         return bool(info.type == fs.FileType.File)
 
     def get(self, path: str) -> bytes | None:
         """The file's content, or None where there is no such file."""
         try:
-            return self.steadily(lambda: self._got(path))
+            return self.with_retries(lambda: self._got(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def _got(self, path: str) -> bytes:
         pieces = []
-        with self._timely(lambda: self.arrow.open_input_stream(path)) as stream:
-            while piece := self._timely(lambda: stream.read(_PIECE_BYTES)):
+        with self.with_timeout(lambda: self.arrow.open_input_stream(path)) as stream:
+            while piece := self.with_timeout(lambda: stream.read(_PIECE_BYTES)):
                 pieces.append(piece)
         return b"".join(pieces)
 
@@ -97,7 +97,7 @@ class FileSystem:
             _put_locally(path, data)
             return
         seconds = len(data) / _SLOWEST_BYTES_PER_SECOND
-        self.steadily(lambda: self._timely(lambda: self._put(path, data), seconds))
+        self.with_retries(lambda: self.with_timeout(lambda: self._put(path, data), seconds))
 
     def _put(self, path: str, data: bytes) -> None:
         try:
@@ -111,15 +111,15 @@ class FileSystem:
     def remove(self, path: str) -> None:
         """Delete the file, where there is one."""
         try:
-            self.steadily(lambda: self._timely(lambda: self.arrow.delete_file(path)))
+            self.with_retries(lambda: self.with_timeout(lambda: self.arrow.delete_file(path)))
         except FileNotFoundError:  # it was not there, or an answer was lost on its way
             return
 
     def move(self, path: str, target: str) -> None:
         """Give the file another path, in a folder that is made where it is not there."""
-        self.steadily(lambda: self.arrow.create_dir(os.path.dirname(target), recursive=True))
+        self.with_retries(lambda: self.arrow.create_dir(os.path.dirname(target), recursive=True))
         try:
-            self.steadily(lambda: self.arrow.move(path, target))
+            self.with_retries(lambda: self.arrow.move(path, target))
         except FileNotFoundError:
             if not self.is_file(target):  # else it was moved, and the answer was lost on its way
                 raise
@@ -131,7 +131,7 @@ class FileSystem:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return list(pool.map(work, paths))
 
-    def steadily(self, work: Callable[[], T]) -> T:
+    def with_retries(self, work: Callable[[], T]) -> T:
         """What `work` returns, which can be done twice; StoreError where the store can't be reached or refuses."""
         if self.is_local:
             return work()
@@ -153,7 +153,7 @@ class FileSystem:
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    def _timely(self, work: Callable[[], T], more_seconds: float = 0.0) -> T:
+    def with_timeout(self, work: Callable[[], T], more_seconds: float = 0.0) -> T:
         """What `work` returns; TimeoutError where it takes longer than any request should."""
         if self.is_local:
             return work()

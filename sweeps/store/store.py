@@ -202,7 +202,7 @@ class SweepFiles(Files):
             return dataset.to_table(columns=columns and list(columns), filter=where)
 
         try:
-            return self._fs.steadily(scanned)
+            return self._fs.with_retries(scanned)
         except FileNotFoundError:
             raise
         except (OSError, pa.ArrowInvalid) as error:
@@ -237,7 +237,7 @@ class SweepFiles(Files):
 
         def schema(path: str) -> pa.Schema:
             try:
-                read = self._fs.steadily(lambda: pq.read_schema(path, filesystem=self._fs.arrow))
+                read = self._fs.with_retries(lambda: pq.read_schema(path, filesystem=self._fs.arrow))
                 return read.remove_metadata()
             except FileNotFoundError:
                 raise
@@ -284,7 +284,7 @@ class SweepFiles(Files):
                     pass
 
         try:
-            self._fs.steadily(read)
+            self._fs.with_retries(read)
         except (OSError, pa.ArrowInvalid):
             return False
         return True

@@ -50,8 +50,8 @@ def _values(method: str, cells: int) -> dict[str, Any]:
 def _seconds_per_run(values: dict[str, Any]) -> float:
     from mislabel.sweeps.checks.reader import checked_spec
     from mislabel.sweeps.plan.plan import make_plan
-    from mislabel.sweeps.plan.sources import Listed
-    from mislabel.sweeps.run.driver import Feed
+    from mislabel.sweeps.plan.sources import GridSource
+    from mislabel.sweeps.run.driver import Driver
     from mislabel.sweeps.run.report import Report
     from mislabel.sweeps.spec.document import Document
     from mislabel.sweeps.store.cell_means import Means
@@ -66,13 +66,13 @@ def _seconds_per_run(values: dict[str, Any]) -> float:
         plan = make_plan(spec, task, files)
         for group in plan.groups.values():
             group.size = _PACK
-        feed = Feed(plan, Listed(plan), files, Means(spec, files))
-        while (order := feed.next()) is not None:
+        driver = Driver(plan, GridSource(plan), files, Means(spec, files))
+        while (order := driver.next()) is not None:
             runs = zip(order.cells, order.seeds, strict=True)
             outcomes = [Outcome(cell, seed, "done", {"clean_test_accuracy": 1 / (1 + seed)}, 10) for cell, seed in runs]
-            feed.report(Report(order.id, outcomes=outcomes, finished=True))
+            driver.report(Report(order.id, outcomes=outcomes, finished=True))
         seconds = time.process_time() - began
-    assert feed.progress.done == plan.runs
+    assert driver.progress.done == plan.runs
     return seconds / plan.runs
 
 

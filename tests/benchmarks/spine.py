@@ -119,8 +119,8 @@ def _sweep(values: dict[str, Any], ahead: bool = False) -> dict[str, float]:
         launch = prepare(spec, task, store, print)
         launch.equip(Machine(slots, worker_memory_bytes(spec.resources), torch.device("cpu"), ahead))
         packs = launch.plan.packs
-        run_on_ray(launch.feed, store, spec.resources, slots, lambda: None)
-        progress = launch.feed.progress
+        run_on_ray(launch.driver, store, spec.resources, slots, lambda: None)
+        progress = launch.driver.progress
         seconds = time.monotonic() - (progress.first_report or 0.0)
         launch.finish()
         assert progress.statuses["done"] == progress.runs, progress

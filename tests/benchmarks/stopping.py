@@ -63,10 +63,10 @@ def _run(values: dict[str, Any], folder: str) -> int:
     spec, task = checked_spec(Document("bench", values))
     launch = prepare(spec, task, Store(folder), print)
     launch.equip(Machine(1, 1 << 30, torch.device("cpu")))
-    run_inline(launch.feed, launch.files, torch.device("cpu"), lambda: None)
+    run_inline(launch.driver, launch.files, torch.device("cpu"), lambda: None)
     launch.finish()
     steps: int = launch.files.read("runs", ["step"])["step"].to_numpy().sum()
-    assert launch.feed.progress.steps_done == steps, "steps that were trained are those that the store says"
+    assert launch.driver.progress.steps_done == steps, "steps that were trained are those that the store says"
     return int(steps)
 
 

@@ -54,12 +54,12 @@ def assert_same(files: SweepFiles, other: SweepFiles) -> None:
 
 def test_a_sweep_is_run_stopped_continued_widened_and_compacted(objects: ObjectStore, tmp_path: Path) -> None:
     address = objects.address("widened")
-    first = run(Store(address), lambda launch: launch.feed.stop("enough"), resources={"pack": 2})
-    assert first.feed.progress.statuses == {"done": 2}
+    first = run(Store(address), lambda launch: launch.driver.stop("enough"), resources={"pack": 2})
+    assert first.driver.progress.statuses == {"done": 2}
     second = run(Store(address), resources={"pack": 2})
-    assert second.feed.progress.statuses == {"done": 4}
+    assert second.driver.progress.statuses == {"done": 4}
     wider = run(Store(address), resources={"pack": 2}, seeds=3)
-    assert wider.feed.progress.statuses == {"done": 3}
+    assert wider.driver.progress.statuses == {"done": 3}
     assert [len(wider.files.parts(table)) for table in ("runs", "curves")] == [1, 1]
     assert wider.files.names("revisions") == ["0001.yaml", "0002.yaml"]
     assert_same(wider.files, run(Store(str(tmp_path)), seeds=3).files)
@@ -70,7 +70,7 @@ def test_a_sweep_is_run_stopped_continued_widened_and_compacted(objects: ObjectS
 
 def test_a_checkpoint_is_taken_up_from_an_object_store(objects: ObjectStore, undisturbed: SweepFiles) -> None:
     address = objects.address("checkpoints")
-    first = run(Store(address), lambda launch: launch.feed.stop("enough"), **LONG)
+    first = run(Store(address), lambda launch: launch.driver.stop("enough"), **LONG)
     assert len(list(first.files.checkpoints())) == 1
     second = run(Store(address), **LONG)
     assert len(second.plan.resumed) == 1
@@ -85,7 +85,7 @@ def test_a_damaged_part_is_set_aside_and_its_runs_are_run_again(objects: ObjectS
     files.write_text(f"curves/{part}.parquet", "not a table")
     with pytest.raises(StoreError, match=rf"s3://bucket/damaged/bowls/curves/{part}.parquet\?endpoint.*: damaged"):
         files.read("curves")
-    assert run(store).feed.progress.statuses == {"done": 6}
+    assert run(store).driver.progress.statuses == {"done": 6}
     assert files.names("set-aside/curves") == [f"{part}.parquet"]
     assert_same(files, run(Store(str(tmp_path))).files)
 
@@ -131,7 +131,7 @@ def test_a_killed_driver_leaves_what_it_wrote(objects: ObjectStore, tmp_path: Pa
     address = objects.address("killed")
     assert subprocess.run([sys.executable, "-c", KILLED, address], check=False).returncode == -signal.SIGKILL
     launch = run(Store(address))
-    assert launch.feed.progress.statuses == {"done": 3}
+    assert launch.driver.progress.statuses == {"done": 3}
     assert_same(launch.files, run(Store(str(tmp_path))).files)
 
 
@@ -146,11 +146,11 @@ def test_an_object_store_that_is_away_for_a_while_is_waited_for(objects: ObjectS
             back.start()
 
     began = time.monotonic()
-    run_inline(launch.feed, launch.files, CPU, lambda: cut(launch))
+    run_inline(launch.driver, launch.files, CPU, lambda: cut(launch))
     launch.finish()
     back.join()
-    assert launch.feed.broken is None
-    assert launch.feed.progress.statuses == {"done": 6}
+    assert launch.driver.broken is None
+    assert launch.driver.progress.statuses == {"done": 6}
     assert time.monotonic() - began < 60
     assert_same(launch.files, undisturbed)
 
@@ -163,16 +163,16 @@ def test_one_that_stays_away_breaks_the_sweep_off_and_loses_nothing(
     store = Store(objects.address("gone"), patience_seconds=1.0)
     launch = prepared(store, **LONG)
     try:
-        run_inline(launch.feed, launch.files, CPU, lambda: objects.end() if launch.feed.progress.done else None)
+        run_inline(launch.driver, launch.files, CPU, lambda: objects.end() if launch.driver.progress.done else None)
         launch.finish()
-        assert "can't be reached, tried for" in str(launch.feed.broken)
+        assert "can't be reached, tried for" in str(launch.driver.broken)
         with pytest.raises(StoreError, match="can't be reached"):
             launch.files.set_damaged_aside()
     finally:
         objects.start()
     again = prepared(store, **LONG)
     assert 0 < again.plan.missing < 6
-    run_inline(again.feed, again.files, CPU, lambda: None)
+    run_inline(again.driver, again.files, CPU, lambda: None)
     again.finish()
     assert_same(again.files, undisturbed)
 
@@ -225,11 +225,11 @@ def test_workers_on_ray_write_to_an_object_store_and_wait_for_it(objects: Object
             back.start()
 
     with connected(None):
-        run_on_ray(launch.feed, store, launch.spec.resources, 2, cut)
+        run_on_ray(launch.driver, store, launch.spec.resources, 2, cut)
     back.join()
     launch.finish()
-    assert launch.feed.broken is None
-    assert launch.feed.progress.statuses == {"done": 4}
+    assert launch.driver.broken is None
+    assert launch.driver.progress.statuses == {"done": 4}
     there = prepared(Store(str(tmp_path)), **linear)
-    run_inline(there.feed, there.files, CPU, lambda: None)
+    run_inline(there.driver, there.files, CPU, lambda: None)
     assert_same(launch.files, there.files)

@@ -30,7 +30,7 @@ def test_a_running_sweep_is_followed_to_its_end(store: Store, uri: str) -> None:
     launch = prepared(store)
     said: list[str] = []
     with following(launch.files, uri, said.append, every_seconds=0.1):
-        run_inline(launch.feed, launch.files, CPU, lambda: None)
+        run_inline(launch.driver, launch.files, CPU, lambda: None)
         until(lambda: client_of(uri).get_experiment_by_name("bowls") is not None, 60, lambda: said)
         launch.finish()
     assert [text for text in said if not text.startswith("writing")] == []
@@ -43,7 +43,7 @@ def test_a_server_that_is_down_is_told_once_and_the_sweep_goes_on(store: Store) 
     said: list[str] = []
     address = nobodys_address()
     with following(launch.files, address, said.append, every_seconds=0.05):
-        run_inline(launch.feed, launch.files, CPU, lambda: None)
+        run_inline(launch.driver, launch.files, CPU, lambda: None)
         launch.finish()
         until(lambda: bool(said), 60)
         time.sleep(1)

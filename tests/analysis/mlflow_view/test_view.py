@@ -81,7 +81,7 @@ def test_the_parent_tells_what_varied_what_is_best_and_where_it_comes_from(store
 
 def test_a_cell_is_shown_when_all_its_seeds_have_ended_or_the_sweep_has(store: Store, uri: str) -> None:
     launch = prepared(store, resources={"pack": 1})
-    order = launch.feed.next()
+    order = launch.driver.next()
     assert order is not None
     record_failure(order, launch.files, "RuntimeError: the bowl broke\nsomewhere")
     assert sync(launch.files, uri, final=False) == 0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mislabel.sweeps.plan.pack_size import Here, measure_speed
+from mislabel.sweeps.plan.pack_size import LocalProfiler, measure_speed
 from mislabel.sweeps.run.inline import run_inline
 from mislabel.sweeps.run.launch import Machine
 from mislabel.sweeps.store.store import Store
@@ -66,7 +66,7 @@ def test_the_memory_of_a_lane_on_a_gpu_foretells_that_of_a_pack() -> None:
         pack.advance(60)
 
     assert 0.4 < peak_bytes(CUDA, work) / (16 * lane_bytes) < 2
-    assert Here(CUDA).device == torch.cuda.get_device_name(CUDA)
+    assert LocalProfiler(CUDA).device == torch.cuda.get_device_name(CUDA)
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_a_pack_that_does_not_fit_on_a_gpu_is_halved(a_sixteenth: None, tmp_path
         parameters={"samples": samples, "dim": dim, "width": 2, "steps": 2, "frames": 2},
         seeds=4,
     )
-    run_inline(launch.feed, launch.files, CUDA, lambda: None)
+    run_inline(launch.driver, launch.files, CUDA, lambda: None)
     runs = launch.files.read("runs").to_pandas()
     assert set(runs["status"]) <= {"done", "diverged"}
     assert runs["pack_lanes"].max() < 4

@@ -12,7 +12,7 @@ import torch
 
 from mislabel.cluster.tune.capacity import worker_slots
 from mislabel.cluster.tune.machine import machine_on_ray
-from mislabel.cluster.tune.profiler import FarProfiler, Place
+from mislabel.cluster.tune.profiler import Place, RayProfiler
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.plan.pack_size import ProfilerGone
@@ -81,9 +81,9 @@ def test_a_sweep_on_shares_of_gpus_is_sized_by_a_worker_and_says_that_there_is_n
         assert machine.workers == 2
         launch.equip(machine)
         most: list[int] = []
-        run(launch.feed, store, lambda: most.append(len(launch.feed._running)))
+        run(launch.driver, store, lambda: most.append(len(launch.driver._running)))
         launch.finish()
-    assert launch.feed.progress.statuses == {"done": 16}
+    assert launch.driver.progress.statuses == {"done": 16}
     assert 1 <= max(most) <= 2
     (speed,) = launch.files.read_json("speeds.json").values()
     assert speed["lane_bytes"] > 100
@@ -92,4 +92,4 @@ def test_a_sweep_on_shares_of_gpus_is_sized_by_a_worker_and_says_that_there_is_n
 
 def test_a_profiler_that_has_left_its_place_measures_nothing() -> None:
     with pytest.raises(ProfilerGone):
-        FarProfiler(None, Place("host", "cpu", None)).profile(find_task("xor_clusters"), {}, 1 << 30, 4)
+        RayProfiler(None, Place("host", "cpu", None)).profile(find_task("xor_clusters"), {}, 1 << 30, 4)

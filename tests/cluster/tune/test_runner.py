@@ -16,7 +16,7 @@ import torch
 
 import mislabel
 from mislabel.cluster.tune.capacity import worker_memory_bytes, worker_slots
-from mislabel.cluster.tune.runner import _FarReferee, _referee_actor, connected, device_from_ray, run_on_ray
+from mislabel.cluster.tune.runner import _RemoteStopper, _stopper_actor, connected, device_from_ray, run_on_ray
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.run.inline import run_inline
@@ -63,7 +63,7 @@ def _launched(values: dict[str, Any], store: Store, workers: int = 2) -> Launch:
 
 def _on_ray(values: dict[str, Any], store: Store, show: Callable[[Launch], None] = lambda launch: None) -> Launch:
     launch = _launched(values, store)
-    run_on_ray(launch.feed, store, launch.spec.resources, 2, lambda: show(launch))
+    run_on_ray(launch.driver, store, launch.spec.resources, 2, lambda: show(launch))
     launch.finish()
     return launch
 
@@ -71,7 +71,7 @@ def _on_ray(values: dict[str, Any], store: Store, show: Callable[[Launch], None]
 def _inline(values: dict[str, Any], store: Store) -> Launch:
     torch.set_num_threads(1)
     launch = _launched(values, store, workers=1)
-    run_inline(launch.feed, launch.files, torch.device("cpu"), lambda: None)
+    run_inline(launch.driver, launch.files, torch.device("cpu"), lambda: None)
     launch.finish()
     return launch
 
@@ -104,7 +104,7 @@ def test_workers_find_the_data_folder_that_the_driver_was_told_of(
     _keep_dots(tmp_path / "data")
     monkeypatch.setenv("MISLABEL_DATA", str(tmp_path / "data"))
     launch = _on_ray(DOTS, Store(str(tmp_path / "store")))
-    assert launch.feed.progress.statuses == {"done": 2}, launch.feed.errors
+    assert launch.driver.progress.statuses == {"done": 2}, launch.driver.errors
 
 
 def test_workers_that_have_other_data_than_the_driver_train_nothing_on_it(
@@ -115,10 +115,10 @@ def test_workers_that_have_other_data_than_the_driver_train_nothing_on_it(
     store = Store(str(tmp_path / "store"))
     launch = _launched(DOTS, store)
     _keep_dots(tmp_path / "data")
-    run_on_ray(launch.feed, store, launch.spec.resources, 2, lambda: None)
+    run_on_ray(launch.driver, store, launch.spec.resources, 2, lambda: None)
     launch.finish()
     errors = store.sweep("dots").read("runs", ["error"])["error"].to_pylist()
-    assert launch.feed.progress.statuses == {"failed": 2}
+    assert launch.driver.progress.statuses == {"failed": 2}
     assert all(f"on {platform.node()}, images/dots has other contents" in error for error in errors), errors
 
 
@@ -145,7 +145,7 @@ def test_a_pack_whose_worker_is_killed_is_taken_up_by_another(local_ray: None, t
     store = Store(str(tmp_path / "ray"))
     launch = _on_ray(values, store, kill_one)
     assert killed
-    assert launch.feed.progress.statuses == {"done": 12}
+    assert launch.driver.progress.statuses == {"done": 12}
     _inline(values, Store(str(tmp_path / "inline")))
     pd.testing.assert_frame_equal(_metrics(store, "linear"), _metrics(Store(str(tmp_path / "inline")), "linear"))
 
@@ -168,7 +168,7 @@ def test_a_search_on_ray_asks_and_tells_until_its_budget_of_cells_is_used(local_
         "seeds": 2,
     }
     launch = _on_ray(values, Store(str(tmp_path)))
-    assert launch.feed.progress.statuses == {"done": 24}
+    assert launch.driver.progress.statuses == {"done": 24}
     assert mislabel.load(str(tmp_path), "search").runs["cell_id"].nunique() == 12
 
 
@@ -185,9 +185,9 @@ def _assert_halved(launch: Launch, store: Store) -> None:
     sweep = mislabel.load(store.address, "halved")
     runs = sweep.runs
     assert len(runs) == runs["run_id"].nunique() == 36
-    assert launch.feed.progress.statuses == runs["status"].value_counts().to_dict()
+    assert launch.driver.progress.statuses == runs["status"].value_counts().to_dict()
     assert {"done", "stopped"} == set(runs["status"])
-    assert launch.feed.progress.steps_done == runs["step"].sum() < 36 * 8000 / 2
+    assert launch.driver.progress.steps_done == runs["step"].sum() < 36 * 8000 / 2
     last = sweep.curves.groupby("run_id")["step"].max()
     assert (last.reindex(runs["run_id"]).to_numpy() == runs["step"]).all()
 
@@ -197,16 +197,16 @@ def test_runs_are_stopped_early_on_ray(local_ray: None, tmp_path: Path) -> None:
     _assert_halved(_on_ray(HALVED, store), store)
 
 
-def test_two_sweeps_on_one_ray_have_referees_of_their_own(local_ray: None, tmp_path: Path) -> None:
+def test_two_sweeps_on_one_ray_have_stoppers_of_their_own(local_ray: None, tmp_path: Path) -> None:
     launches = [_launched(HALVED, Store(str(tmp_path / name))) for name in ("one", "two")]
-    with _referee_actor(launches[0].feed) as first, _referee_actor(launches[1].feed) as second:
+    with _stopper_actor(launches[0].driver) as first, _stopper_actor(launches[1].driver) as second:
         assert first is not None
         assert second is not None
-        near, far = _FarReferee(first), _FarReferee(second)
+        near, far = _RemoteStopper(first), _RemoteStopper(second)
         runs = [Entry(f"c{i}", 0) for i in range(3)]
         assert near.judge(500, runs, [1.0, 2.0, 3.0]) == [False, True, True]
         assert far.judge(500, runs[2:], [3.0]) == [False]
-    assert near.judge(500, runs, [1.0, 2.0, 3.0]) == [False] * 3, "a referee that is gone stops nobody"
+    assert near.judge(500, runs, [1.0, 2.0, 3.0]) == [False] * 3, "a stopper that is gone stops nobody"
 
 
 def test_a_sweep_that_is_stopped_on_ray_leaves_checkpoints_and_goes_on(local_ray: None, tmp_path: Path) -> None:
@@ -214,16 +214,16 @@ def test_a_sweep_that_is_stopped_on_ray_leaves_checkpoints_and_goes_on(local_ray
     store = Store(str(tmp_path))
 
     def stop(launch: Launch) -> None:
-        launch.feed.stop("enough")
+        launch.driver.stop("enough")
         launch.heartbeat.beat()
 
     first = _on_ray(values, store, stop)
-    assert first.feed.stop_reason == "enough"
+    assert first.driver.stop_reason == "enough"
     assert len(list(first.files.checkpoints())) == 2
     second = _on_ray(values, store)
     assert len(second.plan.resumed) == 2
-    assert second.feed.progress.statuses == {"done": 12}
-    assert second.feed.progress.steps_done < 12 * 100_000, "checkpoints saved steps"
+    assert second.driver.progress.statuses == {"done": 12}
+    assert second.driver.progress.steps_done < 12 * 100_000, "checkpoints saved steps"
 
 
 def test_more_than_the_cluster_has_is_refused_with_what_it_has(local_ray: None) -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from mislabel.sweeps.checks.revision import changes_that_do_not_widen
+from mislabel.sweeps.checks.revision import incompatible_changes
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.model import Axis, Spec
 from mislabel.sweeps.store.store import Store
@@ -37,7 +37,7 @@ ASHA = {"type": "asha"}
 
 
 def told(old: dict[str, Any], **changes: Any) -> list[str]:
-    return changes_that_do_not_widen(bowl_spec(**old), bowl_spec(**{**old, **changes}), BOWL)
+    return incompatible_changes(bowl_spec(**old), bowl_spec(**{**old, **changes}), BOWL)
 
 
 def parameters(old: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def test_all_changes_are_told_at_once() -> None:
 def test_a_parameter_that_the_task_no_longer_has_is_told() -> None:
     """As after an update of the task's package."""
     old = Spec(name="bowls", task="bowl", parameters={"depth": Axis(values=[1, 2]), "x": Axis(values=[0.0])})
-    (sentence,) = changes_that_do_not_widen(old, bowl_spec(parameters={"x": {"values": [0]}}), BOWL)
+    (sentence,) = incompatible_changes(old, bowl_spec(parameters={"x": {"values": [0]}}), BOWL)
     assert sentence == "parameters.depth: was {values: [1, 2]}; bowl no longer has it"
 
 
@@ -186,7 +186,7 @@ def test_many_values_are_compared_in_no_time() -> None:
         for count in (30_000, 30_001)
     )
     began = time.perf_counter()
-    assert changes_that_do_not_widen(old, new, BOWL) == []
+    assert incompatible_changes(old, new, BOWL) == []
     assert time.perf_counter() - began < 10
 
 

@@ -39,15 +39,15 @@ def test_columns_are_aligned_with_numbers_to_the_right() -> None:
 
 def test_progress_is_one_line(store: Store) -> None:
     launch = prepared(store)
-    assert progress_text(launch.feed, launch.spec) == "0/6 runs"
-    order = next_order(launch.feed)
-    assert progress_text(launch.feed, launch.spec) == "0/6 runs · 4 running"
-    launch.feed.report(finished(order, 0.5))
-    shown = progress_text(launch.feed, launch.spec)
+    assert progress_text(launch.driver, launch.spec) == "0/6 runs"
+    order = next_order(launch.driver)
+    assert progress_text(launch.driver, launch.spec) == "0/6 runs · 4 running"
+    launch.driver.report(finished(order, 0.5))
+    shown = progress_text(launch.driver, launch.spec)
     assert shown.startswith("4/6 runs · ")
     assert "best loss 0.5" in shown
-    launch.feed.stop("interrupted")
-    assert "stopping: packs are being checkpointed" in progress_text(launch.feed, launch.spec)
+    launch.driver.stop("interrupted")
+    assert "stopping: packs are being checkpointed" in progress_text(launch.driver, launch.spec)
 
 
 def test_without_a_terminal_a_line_is_written_every_few_seconds(
@@ -55,7 +55,7 @@ def test_without_a_terminal_a_line_is_written_every_few_seconds(
 ) -> None:
     launch = prepared(store)
     capfd.readouterr()
-    with ProgressLine(launch.feed, launch.spec).shown() as line:
+    with ProgressLine(launch.driver, launch.spec).shown() as line:
         line.update()
         assert capfd.readouterr() == ("", "")
         monkeypatch.setattr("mislabel.sweeps.commands.screen._LINE_SECONDS", 0.0)

@@ -22,12 +22,12 @@ def test_a_running_sweep_checkpoints_and_its_driver_finishes(mislabel: Mislabel)
         launch.heartbeat.beat()
 
     launch = run(store, stop, **long)
-    assert launch.feed.stop_reason == ASKED
+    assert launch.driver.stop_reason == ASKED
     assert list(launch.files.checkpoints())
     status = mislabel("status", "bowls", "--json").json
     assert (status["state"], status["stopped_because"]) == ("stopped", ASKED)
     again = run(store, **long)
-    assert again.feed.stop_reason is None
+    assert again.driver.stop_reason is None
     assert set(runs_of(again.files)["status"]) == {"done"}
 
 

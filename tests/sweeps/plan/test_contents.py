@@ -53,9 +53,9 @@ def launched(store: Store, retry: bool = False, name: str = "dots", **parameters
 
 def finished(launch: Launch, show: Callable[[], None] = lambda: None) -> dict[str, int]:
     """How the runs ended that this launch trained."""
-    run_inline(launch.feed, launch.files, CPU, show)
+    run_inline(launch.driver, launch.files, CPU, show)
     launch.finish()
-    return dict(launch.feed.progress.statuses)
+    return dict(launch.driver.progress.statuses)
 
 
 def test_runs_on_other_contents_than_the_driver_has_fail_and_say_where(store: Store, folder: Path) -> None:
@@ -95,7 +95,7 @@ def test_contents_that_lack_what_is_asked_for_are_told_to_be_other_ones(store: S
     launch = launched(store, samples=30)
     keep_dots(count=20)
     assert finished(launch) == {"failed": 2}
-    assert all("has other contents" in error.splitlines()[0] for error in launch.feed.errors.values())
+    assert all("has other contents" in error.splitlines()[0] for error in launch.driver.errors.values())
 
 
 def test_absent_data_is_left_to_the_task(store: Store, folder: Path) -> None:
@@ -103,7 +103,7 @@ def test_absent_data_is_left_to_the_task(store: Store, folder: Path) -> None:
     (folder / "converted" / f"{DOTS}.pt").unlink()
     images.forget()
     assert finished(launch) == {"failed": 2}
-    assert all("images/dots is not in" in error.splitlines()[0] for error in launch.feed.errors.values())
+    assert all("images/dots is not in" in error.splitlines()[0] for error in launch.driver.errors.values())
 
 
 @pytest.mark.parametrize("light", [0, 7])
@@ -112,7 +112,7 @@ def test_a_pack_goes_on_from_a_checkpoint_on_the_same_contents_alone(
 ) -> None:
     monkeypatch.setattr("mislabel.sweeps.run.inline.STRETCH_SECONDS", 0.0)
     first = launched(store)
-    finished(first, lambda: first.feed.stop("enough"))
+    finished(first, lambda: first.driver.stop("enough"))
     assert list(first.files.checkpoints())
     second = launched(store)
     assert len(second.plan.resumed) == 1
@@ -131,7 +131,7 @@ def test_runs_beside_those_that_were_taken_over_are_compared_too(store: Store) -
 def test_tasks_without_data_have_nothing_to_compare(store: Store) -> None:
     launch = run(store)
     assert launch.plan.data == {}
-    assert launch.feed.progress.statuses == {"done": 6}
+    assert launch.driver.progress.statuses == {"done": 6}
 
 
 def test_a_task_with_checksums_of_its_own_is_believed() -> None:

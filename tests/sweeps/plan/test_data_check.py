@@ -24,7 +24,7 @@ def reading(data: Callable[[Any], Mapping[str, str]]) -> Task[Any]:
 def run(store: Store, task: Task[Any], **changes: Any) -> None:
     launch = prepare(bowl_spec(**changes), task, store, lambda text: None)
     launch.equip(MACHINE)
-    run_inline(launch.feed, launch.files, CPU, lambda: None)
+    run_inline(launch.driver, launch.files, CPU, lambda: None)
     launch.finish()
 
 

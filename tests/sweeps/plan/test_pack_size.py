@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mislabel.sweeps.plan.pack_size import Here, Sizing, Speed, measure_speed
+from mislabel.sweeps.plan.pack_size import LocalProfiler, Sizing, Speed, measure_speed
 from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.tasks.data.images import forget
 from mislabel.tasks.lanes import Lanes
@@ -17,7 +17,7 @@ CELL = {name: parameter.default for name, parameter in BOWL.parameters.items()}
 
 
 def sizing(files: SweepFiles, task: Task[Any] = BOWL, memory_bytes: int = 1 << 30, workers: int = 1) -> Sizing:
-    return Sizing(task, files, Here(CPU), memory_bytes, workers)
+    return Sizing(task, files, LocalProfiler(CPU), memory_bytes, workers)
 
 
 def known_speed(files: SweepFiles, seconds: dict[int, float], lane_bytes: int = 100, more: bool = False) -> None:
@@ -106,7 +106,7 @@ def test_what_was_measured_is_kept_with_the_sweep(files: SweepFiles) -> None:
 
 def test_a_continued_sweep_is_cut_into_the_same_packs(store: Store) -> None:
     parameters = {"x": {"min": 0, "max": 1, "points": 20}}
-    first = run(store, lambda launch: launch.feed.stop("now"), parameters=parameters, resources={"pack": "auto"})
+    first = run(store, lambda launch: launch.driver.stop("now"), parameters=parameters, resources={"pack": "auto"})
     second = prepared(store, parameters=parameters, resources={"pack": "auto"})
     assert [group.size for group in second.plan.groups.values()] == [group.size for group in first.plan.groups.values()]
 
@@ -125,7 +125,7 @@ def test_a_setting_that_raises_when_it_is_tried_is_left_to_its_runs(files: Sweep
 
 def test_a_sweep_whose_first_cell_raises_runs_the_others(store: Store) -> None:
     launch = run(store, parameters={"trouble": {"values": [1, 0]}}, resources={"pack": "auto"})
-    assert launch.feed.progress.statuses == {"failed": 2, "done": 2}
+    assert launch.driver.progress.statuses == {"failed": 2, "done": 2}
 
 
 def test_no_step_beyond_the_last_is_trained_when_sizes_are_tried() -> None:

@@ -21,16 +21,16 @@ def seeds_of_cells(launch: Launch, by: str = "x") -> dict[Any, list[int]]:
 def test_contenders_of_a_grid_get_more_seeds_and_losers_do_not(store: Store) -> None:
     launch = run(store, **RACE)
     assert seeds_of_cells(launch) == {3.0: [12, 12], 9.0: [3, 3]}
-    progress = launch.feed.progress
+    progress = launch.driver.progress
     assert (progress.runs, progress.done, progress.statuses["done"]) == (30, 30, 30)
-    assert launch.feed.over
+    assert launch.driver.over
 
 
 def test_a_race_that_was_broken_off_goes_on_and_ends_as_an_undisturbed_one(store: Store, tmp_path: Any) -> None:
     undisturbed = run(Store(str(tmp_path / "other")), **RACE)
 
     def stop(launch: Launch) -> None:
-        launch.feed.stop("interrupted")
+        launch.driver.stop("interrupted")
 
     launches = 0
     while not (launch := prepared(store, **RACE)).complete:
@@ -73,7 +73,7 @@ def test_each_branch_has_its_race(store: Store) -> None:
 def test_a_budget_of_runs_holds_for_a_race(store: Store) -> None:
     launch = run(store, **RACE, budget={"runs": 16})
     assert len(runs_of(launch.files)) == 16
-    assert launch.feed.stop_reason == "budget.runs of 16 is used up"
+    assert launch.driver.stop_reason == "budget.runs of 16 is used up"
     again = run(store, **RACE, budget={"runs": 16})
     assert len(runs_of(again.files)) == 16
     assert len(runs_of(run(store, **RACE).files)) == 30

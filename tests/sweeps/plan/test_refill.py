@@ -2,7 +2,7 @@ import pytest
 
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.plan import Plan, orders
-from mislabel.sweeps.plan.refill import Parking
+from mislabel.sweeps.plan.refill import RefillQueue
 from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared
 
@@ -20,8 +20,8 @@ def packs(plan: Plan) -> list[PackOrder]:
 
 
 @pytest.fixture
-def parking(plan: Plan) -> Parking:
-    return Parking(plan)
+def refill_queue(plan: Plan) -> RefillQueue:
+    return RefillQueue(plan)
 
 
 def half(order: PackOrder) -> PackOrder:
@@ -32,57 +32,59 @@ def of_width(packs: list[PackOrder], width: int) -> list[PackOrder]:
     return [pack for pack in packs if pack.common["width"] == width]
 
 
-def test_packs_that_have_come_equally_far_make_a_full_one(parking: Parking, packs: list[PackOrder]) -> None:
+def test_packs_that_have_come_equally_far_make_a_full_one(refill_queue: RefillQueue, packs: list[PackOrder]) -> None:
     first, second, third = map(half, of_width(packs, 2))
-    parking.put(first, 3)
-    parking.put(second, 9)
-    assert parking.full() is None
-    parking.put(third, 3)
-    full = parking.full()
+    refill_queue.put(first, 3)
+    refill_queue.put(second, 9)
+    assert refill_queue.full() is None
+    refill_queue.put(third, 3)
+    full = refill_queue.full()
     assert full is not None
     assert full.run_ids == first.run_ids + third.run_ids
     assert full.resume == (*first.resume, *third.resume)
-    assert len(parking) == 1
+    assert len(refill_queue) == 1
 
 
-def test_shapes_are_not_mixed(parking: Parking, packs: list[PackOrder]) -> None:
+def test_shapes_are_not_mixed(refill_queue: RefillQueue, packs: list[PackOrder]) -> None:
     two, three = half(of_width(packs, 2)[0]), half(of_width(packs, 3)[0])
-    parking.put(two, 3)
-    assert parking.holds(of_width(packs, 2)[1])
-    assert not parking.holds(of_width(packs, 3)[1])
-    parking.put(three, 3)
-    assert parking.full() is None
-    assert [parking.next(), parking.next(), parking.next()] == [two, three, None]
+    refill_queue.put(two, 3)
+    assert refill_queue.holds(of_width(packs, 2)[1])
+    assert not refill_queue.holds(of_width(packs, 3)[1])
+    refill_queue.put(three, 3)
+    assert refill_queue.full() is None
+    assert [refill_queue.next(), refill_queue.next(), refill_queue.next()] == [two, three, None]
 
 
 def test_where_very_many_wait_those_behind_go_on_though_they_are_not_equally_far(
-    parking: Parking, packs: list[PackOrder]
+    refill_queue: RefillQueue, packs: list[PackOrder]
 ) -> None:
     pieces = [piece for pack in of_width(packs, 2) for piece in (half(pack), pack.select(range(4, 8), resume=("p",)))]
     for step, piece in enumerate(pieces[:4], start=1):
-        assert parking.full() is None
-        parking.put(piece, 10 - step)
-    full = parking.full()
+        assert refill_queue.full() is None
+        refill_queue.put(piece, 10 - step)
+    full = refill_queue.full()
     assert full is not None
     assert full.run_ids == pieces[3].run_ids + pieces[2].run_ids
 
 
-def test_an_order_that_is_no_full_pack_is_filled_up(parking: Parking, packs: list[PackOrder]) -> None:
+def test_an_order_that_is_no_full_pack_is_filled_up(refill_queue: RefillQueue, packs: list[PackOrder]) -> None:
     first, second, third = of_width(packs, 2)
-    parking.put(half(first), 3)
-    assert parking.filled(second) is second
+    refill_queue.put(half(first), 3)
+    assert refill_queue.filled(second) is second
     few = third.select(range(3))
-    filled = parking.filled(few)
+    filled = refill_queue.filled(few)
     assert filled.run_ids == few.run_ids + half(first).run_ids
     assert filled.resume == (first.id,)
-    assert len(parking) == 0
+    assert len(refill_queue) == 0
 
 
-def test_what_is_left_at_the_end_goes_on_together_those_behind_first(parking: Parking, packs: list[PackOrder]) -> None:
+def test_what_is_left_at_the_end_goes_on_together_those_behind_first(
+    refill_queue: RefillQueue, packs: list[PackOrder]
+) -> None:
     first, second, _ = map(half, of_width(packs, 3))
-    parking.put(first, 9)
-    parking.put(second, 3)
-    order = parking.next()
+    refill_queue.put(first, 9)
+    refill_queue.put(second, 3)
+    order = refill_queue.next()
     assert order is not None
     assert order.run_ids == second.run_ids + first.run_ids
-    assert parking.next() is None
+    assert refill_queue.next() is None

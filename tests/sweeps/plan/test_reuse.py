@@ -11,7 +11,7 @@ from tests.bowls import BOWL, MACHINE, bowl_spec, curves_of, run, runs_of
 def test_runs_that_another_sweep_has_are_taken_over(store: Store) -> None:
     first = run(store, name="first", parameters={"x": {"values": [0, 1]}, "snapshots": 1})
     second = run(store, name="second", parameters={"x": {"values": [1, 2]}, "snapshots": 1})
-    assert second.feed.progress.statuses == {"done": 2}
+    assert second.driver.progress.statuses == {"done": 2}
     runs, donor = runs_of(second.files), runs_of(first.files)
     assert len(runs) == 4
     shared = runs[runs["x"] == 1].reset_index(drop=True)
@@ -34,7 +34,7 @@ def test_failed_runs_are_not_taken_over(store: Store) -> None:
     parameters = {"trouble": {"values": [0, 1, 2]}}
     run(store, name="first", parameters=parameters)
     second = run(store, name="second", parameters=parameters)
-    assert second.feed.progress.statuses == {"failed": 2}
+    assert second.driver.progress.statuses == {"failed": 2}
     assert sorted(runs_of(second.files)["status"]) == ["diverged"] * 2 + ["done"] * 2 + ["failed"] * 2
 
 
@@ -57,7 +57,7 @@ def test_a_damaged_sweep_is_no_hindrance_to_another(store: Store, table: str) ->
     (part,) = Path(first.files.address, table).glob("*.parquet")
     part.write_bytes(part.read_bytes()[:-100])
     second = run(store, name="second")
-    assert second.feed.progress.statuses == {"done": 6}
+    assert second.driver.progress.statuses == {"done": 6}
 
 
 def test_a_plan_says_what_would_be_taken_over_and_writes_nothing(store: Store) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.plan.sources import Asked
-from mislabel.sweeps.run.driver import Feed
+from mislabel.sweeps.plan.sources import SearchSource
+from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.launch import Machine
 from mislabel.sweeps.run.report import Report
 from mislabel.sweeps.store.outcome import Outcome
@@ -22,9 +22,9 @@ TPE: dict[str, Any] = {
 AHEAD = Machine(workers=2, memory_bytes=1 << 30, device=CPU, ahead=True)
 
 
-def asked_of(feed: Feed) -> Asked:
-    assert isinstance(feed._source, Asked)
-    return feed._source
+def asked_of(driver: Driver) -> SearchSource:
+    assert isinstance(driver._source, SearchSource)
+    return driver._source
 
 
 def finished(order: PackOrder) -> Report:
@@ -35,82 +35,82 @@ def finished(order: PackOrder) -> Report:
     return Report(order.id, run_steps=8 * len(order), train_seconds=1.0, outcomes=ended, finished=True)
 
 
-def run_through(feed: Feed, workers: int = 2) -> list[PackOrder]:
+def run_through(driver: Driver, workers: int = 2) -> list[PackOrder]:
     """Workers that end in turn, as fast as they can."""
     done: list[PackOrder] = []
     running: list[PackOrder] = []
     while True:
-        while len(running) < workers and (order := feed.next()) is not None:
+        while len(running) < workers and (order := driver.next()) is not None:
             running.append(order)
         if not running:
-            assert feed.over
+            assert driver.over
             return done
         done.append(running.pop(0))
-        feed.report(finished(done[-1]))
+        driver.report(finished(done[-1]))
 
 
 def test_a_pack_holds_as_many_cells_as_leave_the_search_ten_rounds_per_worker(store: Store) -> None:
-    orders = run_through(prepared(store, machine=AHEAD, **TPE).feed)
+    orders = run_through(prepared(store, machine=AHEAD, **TPE).driver)
     assert [len(order) for order in orders] == [4] * 20  # two cells of two seeds; the pack could hold four
     assert len({cell for order in orders for cell in order.cells}) == 40
 
 
 def test_a_search_in_its_own_thread_gets_through_the_budget(store: Store) -> None:
     launch = prepared(store, machine=AHEAD, **TPE)
-    orders = run_through(launch.feed)
+    orders = run_through(launch.driver)
     assert sum(len(order) for order in orders) == 80
-    assert launch.feed.progress.done == 80
-    search = asked_of(launch.feed).search.searches[0]
+    assert launch.driver.progress.done == 80
+    search = asked_of(launch.driver).search.searches[0]
     assert len(search.proposals) == 40
 
 
 def test_a_batch_is_prepared_while_packs_train(store: Store) -> None:
-    feed = prepared(store, machine=AHEAD, **TPE).feed
-    assert feed.next() is not None
-    source = asked_of(feed)
+    driver = prepared(store, machine=AHEAD, **TPE).driver
+    assert driver.next() is not None
+    source = asked_of(driver)
     deadline = time.monotonic() + 30
     while not (source._batch and source._batch.done()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     began = time.monotonic()
-    assert feed.next() is not None
+    assert driver.next() is not None
     assert time.monotonic() - began < 0.5
 
 
 def test_the_driver_does_not_wait_for_a_slow_search(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    feed = prepared(store, machine=AHEAD, **TPE).feed
-    source = asked_of(feed)
+    driver = prepared(store, machine=AHEAD, **TPE).driver
+    source = asked_of(driver)
     release = threading.Event()
     ask = source.search.ask
-    assert feed.next() is not None
-    assert feed.next() is not None  # the batch that was prepared
+    assert driver.next() is not None
+    assert driver.next() is not None  # the batch that was prepared
 
     def slow(count: int) -> Any:
         release.wait(30)
         return ask(count)
 
     monkeypatch.setattr(source.search, "ask", slow)
-    while feed.next() is not None:  # what was prepared before
+    while driver.next() is not None:  # what was prepared before
         pass
     began = time.monotonic()
-    assert feed.next() is None
-    assert not feed.over
+    assert driver.next() is None
+    assert not driver.over
     assert time.monotonic() - began < 5
     release.set()
     source._batch and source._batch.result(30)
-    assert feed.next() is not None
+    assert driver.next() is not None
 
 
 @pytest.mark.parametrize("machine", [AHEAD, Machine(2, 1 << 30, CPU)], ids=["ahead", "inline"])
 def test_an_error_of_the_search_is_the_sweeps(store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    feed = prepared(store, machine=machine, **TPE).feed
+    driver = prepared(store, machine=machine, **TPE).driver
 
     def broken(count: int) -> Any:
         raise RuntimeError("the model broke")
 
-    monkeypatch.setattr(asked_of(feed).search, "ask", broken)
+    monkeypatch.setattr(asked_of(driver).search, "ask", broken)
     with pytest.raises(RuntimeError, match="the model broke"):
-        run_through(feed)
+        run_through(driver)
 
 
 def test_in_the_same_order_of_results_the_thread_proposes_the_same(store: Store) -> None:
@@ -118,8 +118,8 @@ def test_in_the_same_order_of_results_the_thread_proposes_the_same(store: Store)
     machine = Machine(1, 1 << 30, CPU, ahead=True)
     cells = []
     for name in "ab":
-        feed = prepared(store, machine=machine, **{**TPE, "name": name, "budget": {"cells": 20}}).feed
-        cells.append([order.cells for order in run_through(feed, workers=1)])
+        driver = prepared(store, machine=machine, **{**TPE, "name": name, "budget": {"cells": 20}}).driver
+        cells.append([order.cells for order in run_through(driver, workers=1)])
     assert cells[0] == cells[1]
 
 
@@ -132,7 +132,7 @@ def test_a_cell_that_is_proposed_again_is_run_from_more_seeds(store: Store) -> N
     assert len(runs) == 30  # as many as the budget's cells with the spec's seeds
     assert all(found == list(range(len(found))) and len(found) % 2 == 0 for found in seeds)
     assert max(map(len, seeds)) > 2
-    search = asked_of(launch.feed).search.searches[0]
+    search = asked_of(launch.driver).search.searches[0]
     search._take_in()
     means = runs.groupby("cell_id")["loss"].mean()
     for proposal in search.proposals:
@@ -150,13 +150,13 @@ def test_a_sweep_with_repeats_that_was_interrupted_ends_as_it_would_have(store: 
     stopped = 0
 
     def stop(launch: Any) -> None:
-        if launch.feed.progress.done > stopped + 6:
-            launch.feed.stop("interrupted")
+        if launch.driver.progress.done > stopped + 6:
+            launch.driver.stop("interrupted")
 
     for _ in range(20):
         launch = run(store, stop, **changes)
         if not launch.plan.missing:
             break
-        stopped = launch.feed.progress.done
+        stopped = launch.driver.progress.done
     runs = runs_of(launch.files)
     assert sorted(runs["run_id"]) == sorted(whole["run_id"])

@@ -5,7 +5,7 @@ import pytest
 
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.run.driver import Feed
+from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.progress import Progress
 from mislabel.sweeps.run.report import Report
 from mislabel.sweeps.store.outcome import Outcome, Status
@@ -19,128 +19,128 @@ def finished(order: PackOrder, loss: float = 1.0) -> Report:
     return Report(order.id, run_steps=8 * len(order), train_seconds=1.0, outcomes=ended, finished=True)
 
 
-def next_order(feed: Feed) -> PackOrder:
-    order = feed.next()
+def next_order(driver: Driver) -> PackOrder:
+    order = driver.next()
     assert order is not None
     return order
 
 
 def test_packs_are_handed_out_until_there_are_none(store: Store) -> None:
-    feed = prepared(store).feed
-    first, second = next_order(feed), next_order(feed)
+    driver = prepared(store).driver
+    first, second = next_order(driver), next_order(driver)
     assert (len(first), len(second)) == (4, 2)
-    assert feed.next() is None
-    assert not feed.over
-    assert feed.progress.running == 6
+    assert driver.next() is None
+    assert not driver.over
+    assert driver.progress.running == 6
     for order in (first, second):
-        feed.report(finished(order))
-    assert feed.over
-    assert (feed.progress.running, feed.progress.done, feed.progress.steps_done) == (0, 6, 48)
+        driver.report(finished(order))
+    assert driver.over
+    assert (driver.progress.running, driver.progress.done, driver.progress.steps_done) == (0, 6, 48)
 
 
 def test_a_pack_that_fails_is_halved_until_one_run_is_left(store: Store) -> None:
-    feed = prepared(store).feed
-    order = next_order(feed)
-    feed.report(Report(order.id, error="it broke"))
-    assert not feed.over
-    halves = [next_order(feed), next_order(feed)]
+    driver = prepared(store).driver
+    order = next_order(driver)
+    driver.report(Report(order.id, error="it broke"))
+    assert not driver.over
+    halves = [next_order(driver), next_order(driver)]
     assert [run for half in halves for run in half.run_ids] == order.run_ids
-    feed.report(finished(halves[0]))
-    feed.report(Report(halves[1].id, error="it broke"))
-    single = next_order(feed)
+    driver.report(finished(halves[0]))
+    driver.report(Report(halves[1].id, error="it broke"))
+    single = next_order(driver)
     assert len(single) == 1
-    feed.report(Report(single.id, error="it broke"))
-    assert feed.errors == {single.run_ids[0]: "it broke"}
-    assert feed.progress.statuses == {"done": 2, "failed": 1}
+    driver.report(Report(single.id, error="it broke"))
+    assert driver.errors == {single.run_ids[0]: "it broke"}
+    assert driver.progress.statuses == {"done": 2, "failed": 1}
 
 
 def test_a_pack_that_makes_room_for_another_sweep_is_handed_out_again_from_its_checkpoint(store: Store) -> None:
-    feed = prepared(store).feed
-    first, second = next_order(feed), next_order(feed)
-    feed.report(Report(first.id, halted=True))
-    feed.report(finished(second))
-    assert not feed.over
-    again = next_order(feed)
+    driver = prepared(store).driver
+    first, second = next_order(driver), next_order(driver)
+    driver.report(Report(first.id, halted=True))
+    driver.report(finished(second))
+    assert not driver.over
+    again = next_order(driver)
     assert (again.run_ids, again.resume) == (first.run_ids, (first.id,))
-    feed.report(finished(again))
-    assert feed.over
+    driver.report(finished(again))
+    assert driver.over
 
 
 def test_a_stopped_feed_hands_out_nothing_and_ends_when_the_last_pack_does(store: Store) -> None:
-    feed = prepared(store).feed
-    order = next_order(feed)
-    feed.stop("interrupted")
-    assert feed.stopping
-    assert feed.next() is None
-    assert not feed.over
-    feed.report(Report(order.id, halted=True))
-    assert feed.over
+    driver = prepared(store).driver
+    order = next_order(driver)
+    driver.stop("interrupted")
+    assert driver.stopping
+    assert driver.next() is None
+    assert not driver.over
+    driver.report(Report(order.id, halted=True))
+    assert driver.over
 
 
 def test_a_stopped_feed_is_over_though_halves_of_a_failed_pack_are_left(store: Store) -> None:
     """Else whoever asks it for packs would wait for ever."""
-    feed = prepared(store).feed
-    order = next_order(feed)
-    feed.stop("interrupted")
-    feed.report(Report(order.id, error="it broke"))
-    assert feed.next() is None
-    assert feed.over
+    driver = prepared(store).driver
+    order = next_order(driver)
+    driver.stop("interrupted")
+    driver.report(Report(order.id, error="it broke"))
+    assert driver.next() is None
+    assert driver.over
 
 
 def test_the_first_reason_to_stop_is_kept(store: Store) -> None:
-    feed = prepared(store).feed
-    feed.break_off(StoreError("the disk is full"))
-    feed.stop("interrupted")
-    assert feed.stop_reason == "the disk is full"
-    assert str(feed.broken) == "the disk is full"
+    driver = prepared(store).driver
+    driver.break_off(StoreError("the disk is full"))
+    driver.stop("interrupted")
+    assert driver.stop_reason == "the disk is full"
+    assert str(driver.broken) == "the disk is full"
 
 
 def test_a_failure_that_can_not_be_written_down_breaks_the_sweep_off(store: Store) -> None:
     launch = prepared(store, resources={"pack": 1})
-    first, second = next_order(launch.feed), next_order(launch.feed)
+    first, second = next_order(launch.driver), next_order(launch.driver)
     Path(launch.files.address, "runs").write_text("a file in place of the folder")
-    launch.feed.report(Report(first.id, error="it broke"))
-    launch.feed.lost(second.id, "its worker died")
-    assert "is not a folder" in str(launch.feed.broken)
-    assert launch.feed.next() is None
-    assert launch.feed.over
+    launch.driver.report(Report(first.id, error="it broke"))
+    launch.driver.lost(second.id, "its worker died")
+    assert "is not a folder" in str(launch.driver.broken)
+    assert launch.driver.next() is None
+    assert launch.driver.over
 
 
 def test_proposals_that_can_not_be_written_down_break_the_sweep_off(store: Store) -> None:
     launch = prepared(store, method="tpe", budget={"cells": 3}, parameters={"x": {"min": 0, "max": 1}})
     Path(launch.files.address, "proposals").write_text("a file in place of the folder")
-    assert launch.feed.next() is None
-    assert "is not a folder" in str(launch.feed.broken)
-    assert launch.feed.over
+    assert launch.driver.next() is None
+    assert "is not a folder" in str(launch.driver.broken)
+    assert launch.driver.over
 
 
 def test_a_report_of_a_pack_that_is_no_longer_running_changes_no_run(store: Store) -> None:
     """A worker that was taken for dead may still speak up."""
     launch = prepared(store)
-    order = next_order(launch.feed)
-    launch.feed.lost(order.id, "its worker died")
-    launch.feed.report(Report(order.id, error="too late"))
-    launch.feed.lost(order.id, "its worker died")
-    assert launch.feed.progress.statuses == {"lost": 4}
-    assert launch.feed.progress.running == 0
-    assert launch.feed.errors == {}
+    order = next_order(launch.driver)
+    launch.driver.lost(order.id, "its worker died")
+    launch.driver.report(Report(order.id, error="too late"))
+    launch.driver.lost(order.id, "its worker died")
+    assert launch.driver.progress.statuses == {"lost": 4}
+    assert launch.driver.progress.running == 0
+    assert launch.driver.errors == {}
 
 
 def test_the_best_cell_is_known_once_all_its_seeds_have_ended(store: Store) -> None:
-    feed = prepared(store, resources={"pack": 1}).feed
-    orders = [next_order(feed) for _ in range(6)]
-    feed.report(finished(orders[0], 5.0))
-    assert feed.means.best is None
-    feed.report(finished(orders[1], 7.0))
-    assert feed.means.best == (6.0, orders[0].cells[0])
-    assert feed.best_cell == {"x": 0.0}
+    driver = prepared(store, resources={"pack": 1}).driver
+    orders = [next_order(driver) for _ in range(6)]
+    driver.report(finished(orders[0], 5.0))
+    assert driver.means.best is None
+    driver.report(finished(orders[1], 7.0))
+    assert driver.means.best == (6.0, orders[0].cells[0])
+    assert driver.best_cell == {"x": 0.0}
     for order in orders[2:4]:
-        feed.report(finished(order, 9.0))
-    assert feed.best_cell == {"x": 0.0}
+        driver.report(finished(order, 9.0))
+    assert driver.best_cell == {"x": 0.0}
     for order in orders[4:]:
-        feed.report(finished(order, 1.0))
-    assert feed.best_cell == {"x": 2.0}
-    assert feed.means.best == (1.0, orders[4].cells[0])
+        driver.report(finished(order, 1.0))
+    assert driver.best_cell == {"x": 2.0}
+    assert driver.means.best == (1.0, orders[4].cells[0])
 
 
 def ended(order: PackOrder, lanes: list[int], status: Status = "stopped", step: int = 2) -> list[Outcome]:
@@ -148,26 +148,26 @@ def ended(order: PackOrder, lanes: list[int], status: Status = "stopped", step: 
 
 
 def test_runs_end_while_others_of_their_pack_go_on(store: Store) -> None:
-    feed = prepared(store).feed
-    order = next_order(feed)
-    feed.report(Report(order.id, outcomes=ended(order, [0, 1])))
-    assert (feed.progress.done, feed.progress.running) == (2, 2)
-    assert feed.progress.work == pytest.approx(feed.plan.work * (6 * 8 - 2 * 6) / (6 * 8))
-    assert feed.means.of(order.cells[0]) is not None
-    feed.report(Report(order.id, outcomes=ended(order, [0, 1, 2])))
-    assert feed.progress.statuses == {"stopped": 3}, "a worker that was restarted tells again what it told before"
+    driver = prepared(store).driver
+    order = next_order(driver)
+    driver.report(Report(order.id, outcomes=ended(order, [0, 1])))
+    assert (driver.progress.done, driver.progress.running) == (2, 2)
+    assert driver.progress.work == pytest.approx(driver.plan.work * (6 * 8 - 2 * 6) / (6 * 8))
+    assert driver.means.of(order.cells[0]) is not None
+    driver.report(Report(order.id, outcomes=ended(order, [0, 1, 2])))
+    assert driver.progress.statuses == {"stopped": 3}, "a worker that was restarted tells again what it told before"
 
 
 def test_a_pack_that_fails_or_is_lost_concerns_only_runs_that_have_not_ended(store: Store) -> None:
-    feed = prepared(store).feed
-    first, second = next_order(feed), next_order(feed)
-    feed.report(Report(first.id, outcomes=ended(first, [0, 2]), error="it broke"))
-    halves = [next_order(feed), next_order(feed)]
+    driver = prepared(store).driver
+    first, second = next_order(driver), next_order(driver)
+    driver.report(Report(first.id, outcomes=ended(first, [0, 2]), error="it broke"))
+    halves = [next_order(driver), next_order(driver)]
     assert [half.run_ids for half in halves] == [[first.run_ids[1]], [first.run_ids[3]]]
-    feed.report(Report(second.id, outcomes=ended(second, [1])))
-    feed.lost(second.id, "its worker died")
-    assert feed.progress.statuses == {"stopped": 3, "lost": 1}
-    assert feed.progress.running == 2
+    driver.report(Report(second.id, outcomes=ended(second, [1])))
+    driver.lost(second.id, "its worker died")
+    assert driver.progress.statuses == {"stopped": 3, "lost": 1}
+    assert driver.progress.running == 2
 
 
 ASHA = {"type": "asha", "min_steps": 3, "eta": 2}
@@ -175,79 +175,79 @@ LONG = {"x": {"values": [0, 1, 2, 3]}, "steps": 30, "frames": 11}
 
 
 def test_parked_packs_go_on_together_after_those_that_wait(store: Store) -> None:
-    feed = prepared(store, parameters=LONG, early_terminate=ASHA).feed
-    first = next_order(feed)
+    driver = prepared(store, parameters=LONG, early_terminate=ASHA).driver
+    first = next_order(driver)
     assert first.refill
-    feed.report(Report(first.id, outcomes=ended(first, [0, 1]), parked=True, step=3))
-    assert feed.progress.running == 0
-    second = next_order(feed)
+    driver.report(Report(first.id, outcomes=ended(first, [0, 1]), parked=True, step=3))
+    assert driver.progress.running == 0
+    second = next_order(driver)
     assert set(second.run_ids).isdisjoint(first.run_ids)
-    feed.report(Report(second.id, outcomes=ended(second, [2, 3]), parked=True, step=3))
-    assert not feed.over
-    both = next_order(feed)
+    driver.report(Report(second.id, outcomes=ended(second, [2, 3]), parked=True, step=3))
+    assert not driver.over
+    both = next_order(driver)
     assert both.run_ids == first.run_ids[2:] + second.run_ids[:2]
     assert both.resume == (first.id, second.id)
-    feed.report(finished(both))
-    assert feed.next() is None
-    assert feed.over
-    assert feed.progress.done == 8
+    driver.report(finished(both))
+    assert driver.next() is None
+    assert driver.over
+    assert driver.progress.done == 8
 
 
 def test_a_pack_that_nothing_waits_for_is_not_parked(store: Store) -> None:
-    feed = prepared(store, parameters=LONG, early_terminate=ASHA, resources={"pack": 8}).feed
-    only = next_order(feed)
-    assert feed.next() is None
-    feed.report(Report(only.id, outcomes=ended(only, [0, 1, 2, 3]), parked=True, step=3))
-    assert not next_order(feed).refill
+    driver = prepared(store, parameters=LONG, early_terminate=ASHA, resources={"pack": 8}).driver
+    only = next_order(driver)
+    assert driver.next() is None
+    driver.report(Report(only.id, outcomes=ended(only, [0, 1, 2, 3]), parked=True, step=3))
+    assert not next_order(driver).refill
 
 
 def test_a_sweep_that_stops_leaves_parked_packs_to_the_next_launch(store: Store) -> None:
-    feed = prepared(store, parameters=LONG, early_terminate=ASHA).feed
-    first = next_order(feed)
-    feed.stop("interrupted")
-    feed.report(Report(first.id, outcomes=ended(first, [0, 1]), parked=True, step=3))
-    assert feed.next() is None
-    assert feed.over
+    driver = prepared(store, parameters=LONG, early_terminate=ASHA).driver
+    first = next_order(driver)
+    driver.stop("interrupted")
+    driver.report(Report(first.id, outcomes=ended(first, [0, 1]), parked=True, step=3))
+    assert driver.next() is None
+    assert driver.over
 
 
 def test_a_budget_of_runs_cuts_the_last_pack_and_lets_the_others_finish(store: Store) -> None:
-    feed = prepared(store, budget={"runs": 5}).feed
-    first, second = next_order(feed), next_order(feed)
+    driver = prepared(store, budget={"runs": 5}).driver
+    first, second = next_order(driver), next_order(driver)
     assert (len(first), len(second)) == (4, 1)
-    assert feed.next() is None
-    assert not feed.stopping, "packs that run are not halted"
-    feed.report(Report(first.id, error="it broke"))
-    feed.report(finished(second))
-    assert not feed.over, "what has begun is finished"
-    halves = [next_order(feed), next_order(feed)]
+    assert driver.next() is None
+    assert not driver.stopping, "packs that run are not halted"
+    driver.report(Report(first.id, error="it broke"))
+    driver.report(finished(second))
+    assert not driver.over, "what has begun is finished"
+    halves = [next_order(driver), next_order(driver)]
     for half in halves:
-        feed.report(finished(half))
-    assert feed.next() is None
-    assert feed.over
-    assert feed.stop_reason == "budget.runs of 5 is used up"
+        driver.report(finished(half))
+    assert driver.next() is None
+    assert driver.over
+    assert driver.stop_reason == "budget.runs of 5 is used up"
 
 
 def test_a_budget_that_is_just_enough_is_no_reason_to_stop(store: Store) -> None:
-    feed = prepared(store, budget={"runs": 6}).feed
-    for order in (next_order(feed), next_order(feed)):
-        feed.report(finished(order))
-    assert feed.next() is None
-    assert feed.over
-    assert feed.stop_reason is None
+    driver = prepared(store, budget={"runs": 6}).driver
+    for order in (next_order(driver), next_order(driver)):
+        driver.report(finished(order))
+    assert driver.next() is None
+    assert driver.over
+    assert driver.stop_reason is None
 
 
 def test_time_left_counts_runs_by_what_their_steps_cost(store: Store) -> None:
-    feed = prepared(store, parameters={"x": 1.0, "width": {"values": [2, 64]}}, resources={"pack": 1}).feed
-    plan = feed.plan
+    driver = prepared(store, parameters={"x": 1.0, "width": {"values": [2, 64]}}, resources={"pack": 1}).driver
+    plan = driver.plan
     cheap, dear = sorted(plan.groups.values(), key=lambda group: int(group.values["width"]))
     cheap.seconds_per_run, dear.seconds_per_run = 1.0, 9.0
     del plan._step_seconds
-    progress = feed.progress = Progress(plan.runs, plan.work)
+    progress = driver.progress = Progress(plan.runs, plan.work)
     assert progress.work == pytest.approx(cheap.missing * 1.0 + dear.missing * 9.0)
     for _ in range(cheap.missing):
-        order = next_order(feed)
+        order = next_order(driver)
         assert order.common["width"] == 2
-        feed.report(finished(order))
+        driver.report(finished(order))
     assert progress.share == pytest.approx(0.1)
     progress.first_report = time.monotonic() - 10.0
     assert progress.seconds_left == pytest.approx(90, rel=0.01)

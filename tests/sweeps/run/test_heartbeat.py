@@ -41,7 +41,7 @@ def test_a_running_sweep_says_how_far_it_is(store: Store) -> None:
     assert progress(store)["state"] == "running"
     assert (progress(store)["cells"], progress(store)["runs"], progress(store)["done"]) == (3, 6, 0)
     assert alive(progress(store))
-    launch.feed.stop("interrupted")
+    launch.driver.stop("interrupted")
     launch.finish()
     assert (progress(store)["state"], progress(store)["stopped_because"]) == ("stopped", "interrupted")
     assert not alive(progress(store))
@@ -55,7 +55,7 @@ def test_a_sweep_that_ended_is_done(store: Store) -> None:
 
 def test_beats_are_written_every_few_seconds_only(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = prepared(store)
-    launch.feed.progress.done = 3
+    launch.driver.progress.done = 3
     launch.heartbeat.beat()
     assert progress(store)["done"] == 0
     monkeypatch.setattr("mislabel.sweeps.run.heartbeat._EVERY_SECONDS", 0.0)
@@ -67,7 +67,7 @@ def test_workers_are_told_to_stop_through_a_file_that_the_next_launch_removes(st
     launch = prepared(store)
     launch.heartbeat.beat()
     assert launch.files.read_text("stop") is None
-    launch.feed.stop("interrupted")
+    launch.driver.stop("interrupted")
     launch.heartbeat.beat()
     assert launch.files.read_text("stop") == "interrupted"
     assert prepared(store).files.read_text("stop") is None
@@ -128,7 +128,7 @@ def test_a_sweep_of_which_all_was_taken_over_is_done(store: Store) -> None:
 
 def test_a_driver_killed_after_its_last_run_leaves_nothing_to_do_but_to_tidy(store: Store) -> None:
     launch = prepared(store)
-    run_inline(launch.feed, launch.files, CPU, lambda: None)
+    run_inline(launch.driver, launch.files, CPU, lambda: None)
     launch.files.save_checkpoint("p", b"old", ["a-0"])
     assert len(launch.files.parts("runs")) == 2
     again = prepare(launch.spec, launch.task, store, lambda text: None)

@@ -28,7 +28,7 @@ def stopping_after(reports: int) -> Callable[[Launch], None]:
         nonlocal seen
         seen += 1
         if seen == reports:
-            launch.feed.stop("interrupted")
+            launch.driver.stop("interrupted")
 
     return show
 
@@ -44,8 +44,8 @@ def test_a_sweep_runs_every_cell_from_every_seed(store: Store) -> None:
     runs = runs_of(launch.files)
     assert sorted(zip(runs["x"], runs["seed"], strict=True)) == [(x, seed) for x in (0, 1, 2) for seed in (0, 1)]
     assert statuses(launch) == {"done": 6}
-    assert launch.feed.progress.done == launch.feed.progress.runs == 6
-    assert launch.feed.progress.running == 0
+    assert launch.driver.progress.done == launch.driver.progress.runs == 6
+    assert launch.driver.progress.running == 0
     assert launch.files.read_json("progress.json")["state"] == "done"
 
 
@@ -54,7 +54,7 @@ def test_running_it_again_does_nothing(store: Store) -> None:
     before = runs_of(first.files)
     again = run(store)
     assert again.plan.missing == 0
-    assert sum(again.feed.progress.statuses.values()) == 0
+    assert sum(again.driver.progress.statuses.values()) == 0
     pd.testing.assert_frame_equal(runs_of(again.files), before)
 
 
@@ -66,11 +66,11 @@ def test_a_sweep_stopped_anywhere_and_continued_has_the_same_tables(
     undisturbed = run(Store(str(tmp_path_factory.mktemp("other"))), parameters=MIXED)
     stopped = run(store, stopping_after(reports), parameters=MIXED)
     assert stopped.files.read_json("progress.json")["state"] == "stopped"
-    assert stopped.feed.over
+    assert stopped.driver.over
     rest = run(store, parameters=MIXED)
-    ended = sum(stopped.feed.progress.statuses.values())
+    ended = sum(stopped.driver.progress.statuses.values())
     assert ended < 32
-    assert ended + sum(rest.feed.progress.statuses.values()) == 32
+    assert ended + sum(rest.driver.progress.statuses.values()) == 32
     pd.testing.assert_frame_equal(runs_of(rest.files), runs_of(undisturbed.files))
     pd.testing.assert_frame_equal(curves_of(rest.files), curves_of(undisturbed.files))
     arrays = [launch.files.read("arrays").drop(["pack_id"]).to_pandas() for launch in (rest, undisturbed)]
@@ -85,7 +85,7 @@ def test_a_pack_that_was_stopped_goes_on_from_its_checkpoint(store: Store) -> No
     ((_, held),) = stopped.files.checkpoints()
     rest = run(store)
     assert [order.run_ids for order in rest.plan.resumed] == [held]
-    steps = stopped.feed.progress.steps_done + rest.feed.progress.steps_done
+    steps = stopped.driver.progress.steps_done + rest.driver.progress.steps_done
     assert steps == 6 * 8
 
 
@@ -108,7 +108,7 @@ def test_a_checkpoint_is_used_in_part_when_some_of_its_runs_have_ended(store: St
 def test_more_seeds_run_only_the_new_ones(store: Store) -> None:
     before = runs_of(run(store, seeds=2).files)
     wider = run(store, seeds=5)
-    assert wider.feed.progress.statuses == {"done": 9}
+    assert wider.driver.progress.statuses == {"done": 9}
     after = runs_of(wider.files)
     pd.testing.assert_frame_equal(after[after["seed"] < 2].reset_index(drop=True), before)
 
@@ -116,7 +116,7 @@ def test_more_seeds_run_only_the_new_ones(store: Store) -> None:
 def test_more_values_run_only_the_new_ones(store: Store) -> None:
     before = runs_of(run(store).files)
     wider = run(store, parameters={"x": {"values": [0, 1, 2, 3, 4]}, "width": {"values": [2, 3]}})
-    assert wider.feed.progress.statuses == {"done": 14}
+    assert wider.driver.progress.statuses == {"done": 14}
     after = runs_of(wider.files)
     pd.testing.assert_frame_equal(after[after["run_id"].isin(before["run_id"])].reset_index(drop=True), before)
 
@@ -133,7 +133,7 @@ def test_a_run_that_raises_is_found_by_halving_and_the_others_are_not_affected(
     assert failed["trouble"].tolist() == [1, 1]
     assert failed["loss"].isna().all()
     assert all(error.startswith("RuntimeError: the bowl broke\nTraceback") for error in failed["error"])
-    assert set(mixed.feed.errors) == set(failed["run_id"])
+    assert set(mixed.driver.errors) == set(failed["run_id"])
     ended = runs[runs["status"] == "done"].reset_index(drop=True)
     assert ended["error"].isna().all()
     pd.testing.assert_frame_equal(ended, runs_of(good.files), check_dtype=False)
@@ -148,7 +148,7 @@ def test_failed_runs_are_run_again_on_request_only(store: Store) -> None:
     assert again.plan.failed == 2
     retried = run(store, retry=True, parameters=parameters)
     assert retried.plan.missing == 2
-    assert retried.feed.progress.statuses == {"failed": 2}
+    assert retried.driver.progress.statuses == {"failed": 2}
     table = retried.files.read("runs", ["status", "attempt"]).to_pandas()
     assert sorted(table[table["status"] == "failed"]["attempt"]) == [2, 2]
     assert len(table) == 4
@@ -157,9 +157,9 @@ def test_failed_runs_are_run_again_on_request_only(store: Store) -> None:
 def test_a_run_is_tried_as_often_as_the_budget_allows_and_being_lost_does_not_count(store: Store) -> None:
     changes: dict[str, Any] = {"parameters": {"trouble": 1}, "seeds": 1, "budget": {"failures": 2}}
     launch = prepared(store, **changes)
-    order = launch.feed.next()
+    order = launch.driver.next()
     assert order is not None
-    launch.feed.lost(order.id, "its worker died")
+    launch.driver.lost(order.id, "its worker died")
     first = run(store, **changes)
     assert first.files.read("runs", ["status", "attempt"]).to_pylist() == [{"status": "failed", "attempt": 1}]
     second = run(store, retry=True, **changes)
@@ -173,11 +173,11 @@ def test_a_run_is_tried_as_often_as_the_budget_allows_and_being_lost_does_not_co
 def test_too_many_failures_stop_the_sweep(store: Store) -> None:
     parameters = {"trouble": 1, "x": {"values": [0, 1, 2, 3, 4, 5]}}
     launch = run(store, parameters=parameters, budget={"failures": 3}, resources={"pack": 4})
-    assert launch.feed.stop_reason == "4 runs failed, more than budget.failures = 3"
+    assert launch.driver.stop_reason == "4 runs failed, more than budget.failures = 3"
     assert statuses(launch) == {"failed": 4}
-    assert launch.feed.over
+    assert launch.driver.over
     assert launch.files.read_json("progress.json")["state"] == "stopped"
-    assert launch.files.read_json("progress.json")["stopped_because"] == launch.feed.stop_reason
+    assert launch.files.read_json("progress.json")["stopped_because"] == launch.driver.stop_reason
 
 
 def test_a_budget_of_no_failures_stops_at_the_first(store: Store) -> None:
@@ -188,7 +188,7 @@ def test_a_budget_of_no_failures_stops_at_the_first(store: Store) -> None:
 @pytest.mark.usefixtures("in_small_steps")
 def test_a_budget_of_time_stops_the_sweep_and_a_larger_one_continues_it(store: Store) -> None:
     stopped = run(store, budget={"wall": 1e-9})
-    assert stopped.feed.stop_reason == "budget.wall of 1e-09 s is used up"
+    assert stopped.driver.stop_reason == "budget.wall of 1e-09 s is used up"
     assert stopped.files.parts("runs") == []
     rest = run(store, budget={"wall": "1h"})
     assert statuses(rest) == {"done": 6}
@@ -202,13 +202,13 @@ def test_a_sweep_whose_budget_is_raised_has_the_tables_of_an_undisturbed_one(
     undisturbed = run(Store(str(tmp_path_factory.mktemp("other"))), parameters=MIXED)
     for budget in budgets:
         stopped = run(store, parameters=MIXED, budget=budget)
-        assert stopped.feed.stop_reason is not None
-        assert stopped.feed.stop_reason.startswith("budget.")
+        assert stopped.driver.stop_reason is not None
+        assert stopped.driver.stop_reason.startswith("budget.")
         if "wall" not in budget:
             assert sum(statuses(stopped).values()) == budget["runs"]
-            assert run(store, parameters=MIXED, budget=budget).feed.progress.statuses == {}
+            assert run(store, parameters=MIXED, budget=budget).driver.progress.statuses == {}
     rest = run(store, parameters=MIXED)
-    assert rest.feed.stop_reason is None
+    assert rest.driver.stop_reason is None
     # Runs are packed with others than in the undisturbed sweep, which may round differently.
     pd.testing.assert_frame_equal(runs_of(rest.files), runs_of(undisturbed.files), rtol=1e-5)
     pd.testing.assert_frame_equal(curves_of(rest.files), curves_of(undisturbed.files), rtol=1e-5)
@@ -223,14 +223,14 @@ def test_diverged_runs_are_recorded_and_not_run_again(store: Store) -> None:
 
 def test_lost_runs_are_recorded_and_run_again(store: Store) -> None:
     launch = prepared(store)
-    order = launch.feed.next()
+    order = launch.driver.next()
     assert order is not None
-    launch.feed.lost(order.id, "its worker died 6 times")
+    launch.driver.lost(order.id, "its worker died 6 times")
     launch.finish()
     assert statuses(launch) == {"lost": 4}
     again = run(store)
     assert statuses(again) == {"done": 6}
-    assert again.feed.progress.statuses == {"done": 6}
+    assert again.driver.progress.statuses == {"done": 6}
     attempts = again.files.read("runs", ["attempt"])["attempt"].to_pylist()
     assert attempts == [1] * 6, "what was lost has not failed"
 
@@ -238,9 +238,9 @@ def test_lost_runs_are_recorded_and_run_again(store: Store) -> None:
 def test_a_store_that_can_no_longer_be_written_breaks_the_sweep_off(store: Store) -> None:
     launch = prepared(store)
     Path(launch.files.address, "curves").write_text("a file in place of the folder")
-    run_inline(launch.feed, launch.files, CPU, lambda: None)
-    assert launch.feed.broken is not None
-    assert "is not a folder" in str(launch.feed.broken)
+    run_inline(launch.driver, launch.files, CPU, lambda: None)
+    assert launch.driver.broken is not None
+    assert "is not a folder" in str(launch.driver.broken)
     assert launch.files.parts("runs") == []
     launch.finish()
     Path(launch.files.address, "curves").unlink()

@@ -66,7 +66,7 @@ def test_what_was_damaged_is_said(store: Store) -> None:
 def test_a_broken_sweep_is_not_tidied(store: Store) -> None:
     """The store can't be written: what there is, is left alone."""
     launch = prepared(store)
-    launch.feed.break_off(StoreError("the disk is full"))
+    launch.driver.break_off(StoreError("the disk is full"))
     before = files_in(store)
     launch.finish()
     assert files_in(store) == before

@@ -27,8 +27,8 @@ def test_a_pack_that_does_not_fit_is_halved_and_later_ones_are_small_from_the_st
     runs = launch.files.read("runs").to_pandas()
     assert runs["status"].tolist() == ["done"] * 32
     assert set(runs["pack_lanes"]) == {4}
-    assert launch.feed.errors == {}
-    assert launch.feed.progress.statuses == {"done": 32}
+    assert launch.driver.errors == {}
+    assert launch.driver.progress.statuses == {"done": 32}
     roomy = run(Store(f"{store.address}-roomy"), parameters=parameters, seeds=8, resources={"pack": 16})
     assert_same_numbers(launch.files, roomy.files)
 
@@ -49,8 +49,8 @@ def test_runs_that_do_not_fit_half_way_go_on_from_the_checkpoint(store: Store, m
     monkeypatch.setattr("mislabel.sweeps.run.inline.STRETCH_SECONDS", 0.0)
     parameters = {"x": {"values": [0.0, 1.0]}, "width": 8, "steps": 40, "frames": 21}
     launch = run(store, **TIGHT, parameters=parameters)
-    assert launch.feed.progress.statuses == {"done": 16}
-    assert launch.feed.progress.steps_done < 16 * (40 + 20), "what was trained before is not trained again"
+    assert launch.driver.progress.statuses == {"done": 16}
+    assert launch.driver.progress.steps_done < 16 * (40 + 20), "what was trained before is not trained again"
     assert list(launch.files.checkpoints()) == []
     roomy = run(Store(f"{store.address}-roomy"), parameters=parameters, seeds=8, resources={"pack": 16})
     assert_same_numbers(launch.files, roomy.files)

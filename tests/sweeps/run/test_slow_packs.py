@@ -60,14 +60,14 @@ def test_a_pack_that_is_killed_in_an_epoch_goes_on_to_the_same_bits(
     first = Worker(order, files, CPU)
     while not list(files.checkpoints()):
         assert not first.work(0.1).finished
-    at = first.convoy.step
+    at = first.pack_group.step
     assert 0 < at < PER_EPOCH, "a checkpoint is due after a few steps, whenever the next frame is"
     first.work(0.1)  # what comes after the checkpoint is lost with the worker
     del first
 
     monkeypatch.setattr("mislabel.tasks.images.image_training.step", quick)
     second = Worker(order, files, CPU)
-    assert second.convoy.step == at
+    assert second.pack_group.step == at
     while not second.work(10.0).finished:
         pass
     whole, resumed = curves_of(other.sweep("slow")), curves_of(files)

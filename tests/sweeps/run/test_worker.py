@@ -4,9 +4,9 @@ import pytest
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.plan import orders
-from mislabel.sweeps.run.lane_stopper import Watch, watch_of
+from mislabel.sweeps.run.lane_stopper import LaneStopper, lane_stopper_of
 from mislabel.sweeps.run.worker import Worker, record_failure
-from mislabel.sweeps.stopping.stopper import Entry, Referee
+from mislabel.sweeps.stopping.stopper import Entry, Stopper
 from mislabel.sweeps.store.outcome import Outcome
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import CPU, curves_of, prepared, runs_of
@@ -48,11 +48,11 @@ def test_stretches_of_any_length_give_the_same_rows(order: PackOrder, files: Swe
 def test_another_worker_goes_on_from_a_checkpoint(order: PackOrder, files: SweepFiles, store: Store) -> None:
     worked(order, store.sweep("undisturbed"))
     first = Worker(order, files, CPU)
-    while first.convoy.step == 0:
+    while first.pack_group.step == 0:
         first.work(0.0)
     first.save()
     second = Worker(order, files, CPU)
-    assert second.convoy.step == first.convoy.step < 8
+    assert second.pack_group.step == first.pack_group.step < 8
     while not second.work(0.0).finished:
         pass
     pd.testing.assert_frame_equal(runs_of(files), runs_of(store.sweep("undisturbed")))
@@ -84,7 +84,7 @@ def test_runs_that_had_diverged_before_the_checkpoint_can_be_taken_up_alone(stor
     (order,) = orders(prepared(store, parameters=parameters, resources={"pack": 4}).plan)
     files = store.sweep("bowls")
     worker = Worker(order, files, CPU)
-    while not worker.finished and len(worker.convoy.live) == 4:
+    while not worker.finished and len(worker.pack_group.live) == 4:
         worker.work(0.0)
     assert not worker.finished
     worker.save()
@@ -97,7 +97,7 @@ def test_runs_that_had_diverged_before_the_checkpoint_can_be_taken_up_alone(stor
 def test_without_a_readable_checkpoint_a_pack_starts_over(order: PackOrder, files: SweepFiles, data: bytes) -> None:
     files.save_checkpoint(order.id, data, order.run_ids)
     worker = Worker(order, files, CPU)
-    assert worker.convoy.step == 0
+    assert worker.pack_group.step == 0
     assert worker.work(10.0).finished
 
 
@@ -133,16 +133,18 @@ LONG = {"x": {"values": [0, 1, 2]}, "steps": 30, "frames": 11, "spacing": "linea
 ASHA = {"type": "asha", "min_steps": 6, "eta": 3}
 
 
-def watched(store: Store, refill: bool = False) -> tuple[PackOrder, Watch]:
-    """Six runs of three cells, of which ASHA stops two at step 6, and the referee of their sweep."""
+def watched(store: Store, refill: bool = False) -> tuple[PackOrder, LaneStopper]:
+    """Six runs of three cells, of which ASHA stops two at step 6, and the stopper of their sweep."""
     launch = prepared(store, parameters=LONG, early_terminate=ASHA, resources={"pack": 6})
-    watch = watch_of(launch.spec, launch.feed.referee)
+    watch = lane_stopper_of(launch.spec, launch.driver.stopper)
     assert watch is not None
     (order,) = orders(launch.plan)
     return order.select(range(6), refill=refill), watch
 
 
-def worked_until_some_have_ended(order: PackOrder, files: SweepFiles, watch: Watch) -> tuple[Worker, list[Outcome]]:
+def worked_until_some_have_ended(
+    order: PackOrder, files: SweepFiles, watch: LaneStopper
+) -> tuple[Worker, list[Outcome]]:
     worker = Worker(order, files, CPU, ["loss"], watch)
     while not (report := worker.work(0.0)).outcomes:
         pass
@@ -153,7 +155,7 @@ def test_runs_that_are_stopped_are_written_and_told_at_once(store: Store, files:
     order, watch = watched(store)
     worker, outcomes = worked_until_some_have_ended(order, files, watch)
     assert [(outcome.status, outcome.step) for outcome in outcomes] == [("stopped", 6)] * 4
-    assert worker.convoy.step == 6
+    assert worker.pack_group.step == 6
     assert not worker.finished
     table = runs_of(files)
     assert sorted(table["run_id"]) == sorted(run_id(outcome.cell, outcome.seed) for outcome in outcomes)
@@ -183,16 +185,16 @@ def test_a_worker_that_dies_when_runs_have_ended_is_replaced_without_a_run_lost_
     assert list(files.checkpoints()) == []
 
 
-def test_a_worker_that_takes_up_a_checkpoint_tells_the_referee_what_was_measured(
+def test_a_worker_that_takes_up_a_checkpoint_tells_the_stopper_what_was_measured(
     store: Store, files: SweepFiles
 ) -> None:
     order, watch = watched(store)
     worker, _ = worked_until_some_have_ended(order, files, watch)
     worker.save()
-    referee = Referee(watch.wanted, "minimize", 30)
-    Worker(order, files, CPU, ["loss"], Watch(watch.wanted, "loss", [], referee))
-    assert referee.judge(6, [Entry("worse", 0)], [1e9]) == [True], "else it would be the only one, and go on"
-    assert referee.judge(6, [Entry("better", 0)], [-1.0]) == [False]
+    stopper = Stopper(watch.wanted, "minimize", 30)
+    Worker(order, files, CPU, ["loss"], LaneStopper(watch.wanted, "loss", [], stopper))
+    assert stopper.judge(6, [Entry("worse", 0)], [1e9]) == [True], "else it would be the only one, and go on"
+    assert stopper.judge(6, [Entry("better", 0)], [-1.0]) == [False]
 
 
 def test_a_pack_with_half_of_its_lanes_is_parked_where_others_wait(store: Store, files: SweepFiles) -> None:
@@ -203,7 +205,7 @@ def test_a_pack_with_half_of_its_lanes_is_parked_where_others_wait(store: Store,
     left = sorted(set(order.run_ids) - {run_id(o.cell, o.seed) for o in report.outcomes})
     rest = order.select([order.run_ids.index(run) for run in left], resume=(order.id,), refill=False)
     second = Worker(rest, files, CPU, ["loss"], watch)
-    assert second.convoy.step == 6
+    assert second.pack_group.step == 6
     second.save()
     assert [pack for pack, _ in files.checkpoints()] == [rest.id], "what was taken over is in one checkpoint"
     assert second.work(10.0).finished

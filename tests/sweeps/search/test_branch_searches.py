@@ -1,7 +1,7 @@
 from collections import Counter
 from typing import Any
 
-from mislabel.sweeps.plan.sources import Asked
+from mislabel.sweeps.plan.sources import SearchSource
 from mislabel.sweeps.search.branch_searches import Branches
 from mislabel.sweeps.search.search import Proposal
 from mislabel.sweeps.store.cell_means import Mean
@@ -83,10 +83,10 @@ def test_a_sweep_runs_its_branches(store: Store) -> None:
     assert runs.groupby("level")["cell_id"].nunique().to_dict() == {0: 5, 5: 5, 9: 4}
     assert len(runs) == 28
     again = prepared(store, **GRID)
-    source = again.feed._source
-    assert isinstance(source, Asked)
+    source = again.driver._source
+    assert isinstance(source, SearchSource)
     assert len(source.search.proposals) == 14
-    assert again.feed.next() is None
+    assert again.driver.next() is None
 
 
 def test_cells_to_try_first_are_tried_in_each_branch_they_fit(files: SweepFiles) -> None:

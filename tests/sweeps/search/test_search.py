@@ -9,7 +9,7 @@ from optuna.trial import TrialState
 
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.ids import cell_id
-from mislabel.sweeps.plan.sources import Asked
+from mislabel.sweeps.plan.sources import SearchSource
 from mislabel.sweeps.run.launch import Launch
 from mislabel.sweeps.search.search import Proposal, Search
 from mislabel.sweeps.store.cell_means import Mean, Means
@@ -42,8 +42,8 @@ def asked(search: Search, loss: Any = lambda values: (values["x"] - 3) ** 2) -> 
 
 
 def search_of(launch: Launch) -> Search:
-    source = launch.feed._source
-    assert isinstance(source, Asked)
+    source = launch.driver._source
+    assert isinstance(source, SearchSource)
     (search,) = source.search.searches
     return search
 
@@ -212,14 +212,14 @@ def test_a_restart_rebuilds_what_was_told(store: Store, first: int) -> None:
 
 def test_unfinished_proposals_are_run_before_new_ones_are_asked_for(store: Store) -> None:
     launch = prepared(store, **{**TPE, "resources": {"pack": 2}})
-    order = launch.feed.next()
+    order = launch.driver.next()
     assert order is not None
     again = prepared(store, **{**TPE, "resources": {"pack": 2}})
-    first = again.feed.next()
+    first = again.driver.next()
     assert first is not None
     assert first.run_ids == order.run_ids
     assert len(search_of(again).proposals) == 1
-    second = again.feed.next()
+    second = again.driver.next()
     assert second is not None
     assert second.cells != order.cells
 
@@ -239,11 +239,11 @@ def test_an_interrupted_search_ends_with_as_many_cells_as_an_undisturbed_one(sto
     stopped = 0
 
     def stop(launch: Launch) -> None:
-        if launch.feed.progress.done > stopped + 4:
-            launch.feed.stop("interrupted")
+        if launch.driver.progress.done > stopped + 4:
+            launch.driver.stop("interrupted")
 
     while (launch := run(store, stop, **TPE)).plan.missing:
-        stopped = launch.feed.progress.done
+        stopped = launch.driver.progress.done
     runs = runs_of(launch.files)
     assert len(runs) == 24
     assert runs["cell_id"].nunique() == 12

@@ -4,7 +4,7 @@ import pytest
 
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.errors import SpecError
-from mislabel.sweeps.plan.sources import Asked
+from mislabel.sweeps.plan.sources import SearchSource
 from mislabel.sweeps.search.warm_start import earlier_cells, refuse_unknown_sweeps
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, bowl_spec, prepared, run, runs_of
@@ -16,8 +16,8 @@ SEARCH: dict[str, Any] = {
 
 
 def search_of(launch: Any) -> Any:
-    source = launch.feed._source
-    assert isinstance(source, Asked)
+    source = launch.driver._source
+    assert isinstance(source, SearchSource)
     (search,) = source.search.searches
     return search
 
@@ -84,4 +84,4 @@ def test_lost_proposals_are_taken_up_from_the_runs(store: Store) -> None:
         launch.files.write_text(f"proposals/{name}", "damaged")
     again = prepared(store, **SEARCH)
     assert {p.cell for p in search_of(again).proposals} == cells
-    assert again.feed.next() is None
+    assert again.driver.next() is None

@@ -59,12 +59,12 @@ def test_stopped_runs_are_recorded_with_their_curves_and_cost_no_further_steps(
     assert_consistent(launch)
     table = runs_of(launch.files)
     assert 0 < (table["status"] == "stopped").sum() < 27
-    assert launch.feed.progress.statuses == Counter(table["status"])
-    assert launch.feed.progress.steps_done == table["step"].sum() < 27 * STEPS
-    assert launch.feed.progress.work == pytest.approx(launch.feed.progress.work_done), (
+    assert launch.driver.progress.statuses == Counter(table["status"])
+    assert launch.driver.progress.steps_done == table["step"].sum() < 27 * STEPS
+    assert launch.driver.progress.work == pytest.approx(launch.driver.progress.work_done), (
         "what was stopped is not waited for"
     )
-    assert launch.feed.progress.running == 0
+    assert launch.driver.progress.running == 0
     if per == "cell":
         assert (table.groupby("cell_id")["status"].nunique() == 1).all()
     again = swept(store, kind, per)
@@ -101,7 +101,7 @@ def test_a_sweep_stopped_half_way_and_continued_ends_every_run_once(
     def stop(launch: Launch) -> None:
         seen.append(1)
         if len(seen) == reports:
-            launch.feed.stop("interrupted")
+            launch.driver.stop("interrupted")
 
     first = swept(store, kind, per, stop)
     before = runs_of(first.files) if first.files.parts("runs") else pd.DataFrame({"run_id": []})
@@ -110,7 +110,7 @@ def test_a_sweep_stopped_half_way_and_continued_ends_every_run_once(
     after = runs_of(rest.files)
     kept = after[after["run_id"].isin(before["run_id"])].reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, before, check_dtype=False) if len(before) else None
-    assert sum(first.feed.progress.statuses.values()) + sum(rest.feed.progress.statuses.values()) == 27
+    assert sum(first.driver.progress.statuses.values()) + sum(rest.driver.progress.statuses.values()) == 27
 
 
 @every_rule

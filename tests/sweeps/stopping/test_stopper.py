@@ -1,4 +1,4 @@
-"""Every stopping rule, per cell and per run: the referee decides as a slow, obvious reading of the rule would.
+"""Every stopping rule, per cell and per run: the stopper decides as a slow, obvious reading of the rule would.
 
 Sweeps are played without training: curves are drawn, cut into packs, and the packs come to their steps in any order.
 """
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from mislabel.sweeps.cells.space import branching_axes
 from mislabel.sweeps.spec.model import EarlyTerminate
 from mislabel.sweeps.stopping.rules import Halving, judged_steps, rule_of
-from mislabel.sweeps.stopping.stopper import Entry, Referee, referee_of
+from mislabel.sweeps.stopping.stopper import Entry, Stopper, stopper_of
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, bowl_spec, run
 
@@ -39,7 +39,7 @@ Call = tuple[int, list[Entry], list[Value]]
 
 @dataclass
 class Played:
-    """A sweep that was played: every call to the referee, its answer, and where each run ended."""
+    """A sweep that was played: every call to the stopper, its answer, and where each run ended."""
 
     calls: list[Call] = field(default_factory=list)
     answers: list[list[bool]] = field(default_factory=list)
@@ -56,9 +56,9 @@ class Game:
     turns: list[int]
 
     def play(self, wanted: EarlyTerminate, goal: str = "minimize") -> Played:
-        return self.go_on(wanted, Referee(wanted, goal, MEASURED[-1]), Played(), {}, len(self.turns))
+        return self.go_on(wanted, Stopper(wanted, goal, MEASURED[-1]), Played(), {}, len(self.turns))
 
-    def go_on(self, wanted: EarlyTerminate, referee: Referee, played: Played, at: dict[int, int], turns: int) -> Played:
+    def go_on(self, wanted: EarlyTerminate, stopper: Stopper, played: Played, at: dict[int, int], turns: int) -> Played:
         judged = judged_steps(wanted, MEASURED)
         for pack in self.turns[sum(at.values()) : sum(at.values()) + turns]:
             at[pack] = at.get(pack, 0) + 1
@@ -67,7 +67,7 @@ class Game:
             values = [self.curves[r][place] for r in live]
             gone = {r: MEASURED[place] for r, value in zip(live, values, strict=True) if value is None}
             if live and place < len(MEASURED) - 1 and (MEASURED[place] in judged or gone):
-                answer = referee.judge(MEASURED[place], live, values)
+                answer = stopper.judge(MEASURED[place], live, values)
                 played.calls.append((MEASURED[place], live, values))
                 played.answers.append(answer)
                 ends = [r for r, stop in zip(live, answer, strict=True) if stop and r not in gone]
@@ -190,8 +190,8 @@ def test_one_that_is_told_what_is_in_the_store_goes_on_as_the_first_would_have(
 ) -> None:
     whole = game.play(wanted)
     at: dict[int, int] = {}
-    first = game.go_on(wanted, Referee(wanted, "minimize", MEASURED[-1]), Played(), at, turns)
-    second = Referee(wanted, "minimize", MEASURED[-1])
+    first = game.go_on(wanted, Stopper(wanted, "minimize", MEASURED[-1]), Played(), at, turns)
+    second = Stopper(wanted, "minimize", MEASURED[-1])
     for gone, step in first.diverged.items():
         second.diverge(gone, step)
     for step, runs, values in sorted(first.calls, key=lambda call: call[0]):
@@ -264,21 +264,21 @@ def test_what_an_earlier_launch_knew_is_in_the_store(store: Store, per: str) -> 
     x = {"values": [-4, -2, 0, 2, 4, 6]}
     run(store, parameters={**SLOW, "x": x}, seeds=2, early_terminate={**ASHA, "per": per}, resources={"pack": 12})
     spec = bowl_spec(parameters={**SLOW, "x": x}, seeds=3, early_terminate={**ASHA, "per": per})
-    referee = referee_of(spec, BOWL, store.sweep("bowls"))
-    assert referee is not None
+    stopper = stopper_of(spec, BOWL, store.sweep("bowls"))
+    assert stopper is not None
     rows = store.sweep("bowls").read("runs", ["cell_id", "seed", "status"]).to_pylist()
     stopped = [Entry(row["cell_id"], row["seed"]) for row in rows if row["status"] == "stopped"]
     assert stopped
-    assert referee.judge(3, stopped, [0.0] * len(stopped)) == [True] * len(stopped)
+    assert stopper.judge(3, stopped, [0.0] * len(stopped)) == [True] * len(stopped)
     # 6 cells, or 12 runs, were at the first rung: a newcomer passes as one of the best third only.
-    assert referee.judge(3, [Entry("bad", 0)], [1e9]) == [True]
-    assert referee.judge(3, [Entry("good", 0)], [-1.0]) == [False]
+    assert stopper.judge(3, [Entry("bad", 0)], [1e9]) == [True]
+    assert stopper.judge(3, [Entry("good", 0)], [-1.0]) == [False]
 
 
 def test_cells_are_compared_within_their_branch() -> None:
-    referee = Referee(EarlyTerminate(type="asha", min_steps=1, eta=2), "minimize", 9)
+    stopper = Stopper(EarlyTerminate(type="asha", min_steps=1, eta=2), "minimize", 9)
     runs = [Entry(f"{branch}{i}", 0, branch) for branch in ("low", "high") for i in range(2)]
-    assert referee.judge(1, runs, [1.0, 2.0, 8.0, 9.0]) == [False, True, False, True]
+    assert stopper.judge(1, runs, [1.0, 2.0, 8.0, 9.0]) == [False, True, False, True]
     spec = bowl_spec(
         method="random",
         budget={"cells": 4},
@@ -287,5 +287,5 @@ def test_cells_are_compared_within_their_branch() -> None:
     assert branching_axes(spec) == ["level"]
 
 
-def test_a_sweep_without_a_rule_has_no_referee(store: Store) -> None:
-    assert referee_of(bowl_spec(), BOWL, store.sweep("bowls")) is None
+def test_a_sweep_without_a_rule_has_no_stopper(store: Store) -> None:
+    assert stopper_of(bowl_spec(), BOWL, store.sweep("bowls")) is None

@@ -76,9 +76,9 @@ def test_means_need_no_metric_columns_where_all_runs_failed(store: Store) -> Non
 
 def test_lost_seeds_are_still_to_come(store: Store) -> None:
     launch = prepared(store)
-    order = launch.feed.next()
+    order = launch.driver.next()
     assert order is not None
-    launch.feed.lost(order.id, "its worker died")
+    launch.driver.lost(order.id, "its worker died")
     assert Means(launch.spec, launch.files).complete() == {}
 
 

@@ -120,6 +120,6 @@ def test_the_runs_of_a_damaged_part_are_run_again(store: Store, table: str) -> N
     (part,) = first.files.parts("runs")
     damage(part_file(first.files, table, part), "flipped")
     second = run(store)
-    assert second.feed.progress.statuses == {"done": 6}
+    assert second.driver.progress.statuses == {"done": 6}
     pd.testing.assert_frame_equal(runs_of(second.files), expected)
     pd.testing.assert_frame_equal(curves_of(second.files), curves)

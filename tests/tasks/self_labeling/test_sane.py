@@ -280,7 +280,7 @@ def test_runs_are_stopped_where_neighbours_no_longer_gain(store: Store) -> None:
     }  # fmt: skip
     launch = prepare(*checked_spec(Document("test", content)), store, lambda text: None)
     launch.equip(MACHINE)
-    run_inline(launch.feed, launch.files, CPU, lambda: None)
+    run_inline(launch.driver, launch.files, CPU, lambda: None)
     runs = runs_of(launch.files)
     assert set(runs["status"]) == {"stopped"}
     assert set(runs["step"]) == {8}
