@@ -5,7 +5,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from sweeps.commands.main import cli
+from mislabel.sweeps.commands.main import cli
 
 # Variables that would lead commands to another store, cluster or MLflow.
 _CLEARED = ("MISLABEL_STORE", "MISLABEL_CLUSTER", "MISLABEL_TOKEN_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS")

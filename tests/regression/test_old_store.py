@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-import analysis
+import mislabel
 from tests.regression.command_line import call, call_for_json
 
 HERE = Path(__file__).parent
@@ -51,7 +51,7 @@ def _trained(store: str, name: str) -> int:
 
 def _table(store: str, name: str, table: str) -> pd.DataFrame:
     keys = {"runs": ["run_id"], "curves": ["run_id", "step"], "arrays": ["run_id", "step", "metric"]}
-    return analysis.load(store, name).read(table).sort_values(keys[table], ignore_index=True)
+    return mislabel.load(store, name).read(table).sort_values(keys[table], ignore_index=True)
 
 
 def _assert_rows_are_kept(before: pd.DataFrame, after: pd.DataFrame) -> None:
@@ -96,7 +96,7 @@ def test_stored_curves_and_arrays_have_the_same_values(store: str, name: str) ->
     for table, rows in EXPECTED[name]["rows"].items():
         assert len(_table(store, name, table)) == rows
     curves = _table(store, name, "curves")
-    metric = analysis.load(store, name).spec.metric[0].name
+    metric = mislabel.load(store, name).spec.metric[0].name
     assert curves["step"].tolist() == EXPECTED[name]["steps"]
     expected = pd.Series(EXPECTED[name]["curve"], dtype=float, name=metric)
     pd.testing.assert_series_equal(curves[metric], expected, check_exact=True)

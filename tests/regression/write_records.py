@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import analysis
-from sweeps.bundled import experiments, spec_path, sweep_name
-from sweeps.check import read_spec
-from sweeps.identity import run_id
-from sweeps.space import Space
+import mislabel
+from mislabel.sweeps.cells.space import Space
+from mislabel.sweeps.checks.reader import read_spec
+from mislabel.sweeps.ids import run_id
+from mislabel.sweeps.papers.bundled import experiments, spec_path, sweep_name
 from tests.regression.command_line import call_for_json
 
 FILE = Path(__file__).parent / "records.json"
@@ -40,7 +40,7 @@ def claims_of(experiment: str, quick: bool) -> list[dict[str, Any]]:
 
 def cells_of(name: str) -> dict[str, dict[str, dict[str, Any]]]:
     """By objective and cell id, the cell's summary over seeds."""
-    sweep = analysis.load(str(RECORDS), name)
+    sweep = mislabel.load(str(RECORDS), name)
     return {
         objective.name: {
             row["cell_id"]: {key: _plain(row[key]) for key in _SUMMARY}
@@ -52,7 +52,7 @@ def cells_of(name: str) -> dict[str, dict[str, dict[str, Any]]]:
 
 def stored_runs(name: str) -> list[str]:
     """The ids of the runs in the records."""
-    return sorted(analysis.load(str(RECORDS), name).runs["run_id"])
+    return sorted(mislabel.load(str(RECORDS), name).runs["run_id"])
 
 
 def runs_of_spec(experiment: str, quick: bool) -> list[str]:
