@@ -42,7 +42,7 @@ def command(
 
     from mislabel.sweeps.checks.reader import read_spec
     from mislabel.sweeps.commands.run import free_memory_bytes
-    from mislabel.sweeps.plan.pack_size import NoProfiler
+    from mislabel.sweeps.plan.speed import NoProfiler
     from mislabel.sweeps.run.launch import Machine, plan_sweep
     from mislabel.sweeps.store.store import Store
 

@@ -10,11 +10,12 @@ import torch
 from mislabel.sweeps.checks.revision import incompatible_changes
 from mislabel.sweeps.errors import Problem, SpecError
 from mislabel.sweeps.plan.data_check import datasets_of
-from mislabel.sweeps.plan.pack_size import LocalProfiler, Profiler, Sizing
+from mislabel.sweeps.plan.pack_size import Sizing
 from mislabel.sweeps.plan.plan import Plan, decide_sizes, make_plan
-from mislabel.sweeps.plan.race_source import SeedRaceSource, race_is_on
 from mislabel.sweeps.plan.reuse import reusable_runs, reuse
+from mislabel.sweeps.plan.seed_race import SeedRaceSource, race_is_on
 from mislabel.sweeps.plan.sources import GridSource, SearchSource, Source
+from mislabel.sweeps.plan.speed import LocalProfiler, Profiler
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.heartbeat import Heartbeat, note_complete, refuse_if_running
 from mislabel.sweeps.run.provenance import provenance

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Progress:
-    """What is shown while a sweep runs."""
+    """The numbers shown while a sweep runs."""
 
     runs: int
     work: float
-    """Of all runs that were missing at the start, without what early ends have spared: see Plan.work."""
+    """Work of the runs that were missing at the start, minus the steps that early ends saved: see Plan.work."""
     done: int = 0
-    """Runs in the store, those of earlier launches included."""
+    """Runs in the store, including those of earlier launches."""
     statuses: Counter[str] = field(default_factory=Counter)
     """How the runs of this launch ended."""
     steps_done: int = 0
@@ -22,7 +22,7 @@ class Progress:
     running: int = 0
     began: float = field(default_factory=time.monotonic)
     first_report: float | None = None
-    """When workers, which take seconds to start, first reported."""
+    """When the first worker reported. Workers take seconds to start."""
 
     @property
     def elapsed(self) -> float:
@@ -30,19 +30,19 @@ class Progress:
 
     @property
     def run_steps_per_second(self) -> float | None:
-        """The rate since the workers run; None until it can be told."""
+        """The rate since the workers started; None in the first seconds."""
         return self.steps_done / self._since if self._since > 3 and self.steps_done else None
 
     @property
     def seconds_left(self) -> float | None:
-        """As long as it took so far, by the share of the work that is left; None until it can be told."""
+        """Extrapolated from the work done so far; None in the first seconds."""
         if self.run_steps_per_second is None:
             return None
         return max(0.0, (self.work - self.work_done) * self._since / self.work_done)
 
     @property
     def share(self) -> float:
-        """Of the work, what is done."""
+        """The part of the work that is done, from 0 to 1."""
         return min(1.0, self.work_done / self.work) if self.work else 1.0
 
     @property

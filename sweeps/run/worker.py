@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from mislabel.sweeps.ids import pack_id, run_id
-from mislabel.sweeps.plan.contents import refuse_other_data
+from mislabel.sweeps.plan.data_check import refuse_other_data
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.run.lane_stopper import LaneStopper
 from mislabel.sweeps.run.pack_group import PackGroup

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mislabel.sweeps.plan.pack_size import LocalProfiler, measure_speed
+from mislabel.sweeps.plan.speed import LocalProfiler, measure_speed
 from mislabel.sweeps.run.inline import run_inline
 from mislabel.sweeps.run.launch import Machine
 from mislabel.sweeps.store.store import Store

@@ -15,7 +15,7 @@ from mislabel.cluster.tune.machine import machine_on_ray
 from mislabel.cluster.tune.profiler import Place, RayProfiler
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.plan.pack_size import ProfilerGone
+from mislabel.sweeps.plan.speed import ProfilerGone
 from mislabel.sweeps.run.launch import prepare
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Resources

@@ -1,27 +1,163 @@
+import platform
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.plan.data_check import DataMissingError
+from mislabel.sweeps.plan.data_check import DataMissingError, OtherDataError, refuse_other_data
+from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.run.inline import run_inline
-from mislabel.sweeps.run.launch import plan_sweep, prepare
+from mislabel.sweeps.run.launch import Launch, plan_sweep, prepare
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.data import images
+from mislabel.tasks.data.folder import data_folder
 from mislabel.tasks.task import Task
-from tests.bowls import BOWL, CPU, MACHINE, bowl_spec
+from tests.bowls import BOWL, CPU, MACHINE, bowl_spec, run
+
+DOTS = "images/dots"
+SMALL = {"classes": "", "width": 8, "batch": 10, "noise_rate": 0.3, "steps": 40, "frames": 5, "measured_samples": 10}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder with dots."""
+    monkeypatch.setenv("MISLABEL_DATA", str(tmp_path / "data"))
+    keep_dots()
+    return tmp_path / "data"
+
+
+def keep_dots(light: int = 0, count: int = 40) -> None:
+    """Pictures of dots, under the same name whatever they show."""
+    x = torch.arange(count * 64).remainder(199).to(torch.uint8).view(count, 1, 8, 8) + light
+    y = torch.arange(count) % 2
+    images.keep(DOTS, x, y, x, y, ["few", "many"], data_folder())
+
+
+def launched(store: Store, retry: bool = False, name: str = "dots", **parameters: Any) -> Launch:
+    values = {
+        "name": name,
+        "task": "clean_priority.images",
+        "parameters": {"data": DOTS, **SMALL, **parameters},
+        "seeds": 2,
+        "resources": {"pack": 2},
+    }
+    spec, task = checked_spec(Document("test", values))
+    launch = prepare(spec, task, store, lambda text: None, retry)
+    launch.equip(MACHINE)
+    return launch
+
+
+def finished(launch: Launch, show: Callable[[], None] = lambda: None) -> dict[str, int]:
+    """How the runs ended that this launch trained."""
+    run_inline(launch.driver, launch.files, CPU, show)
+    launch.finish()
+    return dict(launch.driver.progress.statuses)
+
+
+def test_runs_on_other_contents_than_the_driver_has_fail_and_say_where(store: Store, folder: Path) -> None:
+    launch = launched(store)
+    there = images.images(DOTS).checksum
+    keep_dots(light=7)
+    here = images.images(DOTS).checksum
+    assert finished(launch) == {"failed": 2}
+    rows = launch.files.read("runs", ["status", "error"]).to_pylist()
+    assert [row["status"] for row in rows] == ["failed", "failed"]
+    first = rows[0]["error"].splitlines()[0]
+    assert first == (
+        f"OtherDataError: on {platform.node()}, images/dots has other contents ({here[:15]}) than where the sweep was "
+        f"launched ({there[:15]}); remove it from {folder} there, then copy it from where the sweep was launched or "
+        f"fetch it with: {images.AbsentData(DOTS, folder).command}"
+    )
+    assert here[:15] != there[:15]
+
+
+def test_runs_that_failed_for_other_contents_are_trained_when_these_are_mended(store: Store) -> None:
+    launch = launched(store)
+    keep_dots(light=7)
+    finished(launch)
+    keep_dots()
+    assert finished(launched(store, retry=True)) == {"done": 2}
+
+
+def test_packs_that_read_something_else_are_trained(store: Store) -> None:
+    launch = launched(store, data={"values": [DOTS, "digits"]})
+    keep_dots(light=7)
+    assert finished(launch) == {"done": 2, "failed": 2}
+    rows = launch.files.read("runs", ["data", "status"]).to_pylist()
+    assert {(row["data"], row["status"]) for row in rows} == {(DOTS, "failed"), ("digits", "done")}
+
+
+def test_contents_that_lack_what_is_asked_for_are_told_to_be_other_ones(store: Store) -> None:
+    launch = launched(store, samples=30)
+    keep_dots(count=20)
+    assert finished(launch) == {"failed": 2}
+    assert all("has other contents" in error.splitlines()[0] for error in launch.driver.errors.values())
+
+
+def test_absent_data_is_left_to_the_task(store: Store, folder: Path) -> None:
+    launch = launched(store)
+    (folder / "converted" / f"{DOTS}.pt").unlink()
+    images.forget()
+    assert finished(launch) == {"failed": 2}
+    assert all("images/dots is not in" in error.splitlines()[0] for error in launch.driver.errors.values())
+
+
+@pytest.mark.parametrize("light", [0, 7])
+def test_a_pack_goes_on_from_a_checkpoint_on_the_same_contents_alone(
+    store: Store, monkeypatch: pytest.MonkeyPatch, light: int
+) -> None:
+    monkeypatch.setattr("mislabel.sweeps.run.inline.STRETCH_SECONDS", 0.0)
+    first = launched(store)
+    finished(first, lambda: first.driver.stop("enough"))
+    assert list(first.files.checkpoints())
+    second = launched(store)
+    assert len(second.plan.resumed) == 1
+    keep_dots(light)
+    assert finished(second) == {"failed" if light else "done": 2}
+
+
+def test_runs_beside_those_that_were_taken_over_are_compared_too(store: Store) -> None:
+    assert finished(launched(store)) == {"done": 2}
+    wider = launched(store, name="wider", noise_rate={"values": [0.3, 0.4]})
+    assert wider.plan.missing == 2
+    keep_dots(light=7)
+    assert finished(wider) == {"failed": 2}
+
+
+def test_a_task_without_data_has_nothing_to_compare(store: Store) -> None:
+    launch = run(store)
+    assert launch.plan.data == {}
+    assert launch.driver.progress.statuses == {"done": 6}
+
+
+def test_a_task_with_checksums_of_its_own_is_believed() -> None:
+    task = replace(BOWL, data=lambda params: {DOTS: "of another kind"})
+    values = {name: parameter.default for name, parameter in BOWL.parameters.items()}
+    order = PackOrder("s", "bowl", values, {}, ["a"], [0], data={DOTS: "of another kind"})
+    refuse_other_data(task, order)
+    with pytest.raises(OtherDataError, match="images/dots has other contents"):
+        refuse_other_data(task, replace(order, data={DOTS: "of a third kind"}))
+
+
+def test_where_contents_are_the_same_no_image_is_looked_at() -> None:
+    def look(params: Any) -> dict[str, str]:
+        raise AssertionError("looked at images")
+
+    order = PackOrder("s", "bowl", {}, {}, ["a"], [0], data={DOTS: images.images(DOTS).checksum})
+    refuse_other_data(replace(BOWL, data=look), order)
 
 
 def reading(data: Callable[[Any], Mapping[str, str]]) -> Task[Any]:
     return replace(BOWL, data=data)
 
 
-def run(store: Store, task: Task[Any], **changes: Any) -> None:
+def run_task(store: Store, task: Task[Any], **changes: Any) -> None:
     launch = prepare(bowl_spec(**changes), task, store, lambda text: None)
     launch.equip(MACHINE)
     run_inline(launch.driver, launch.files, CPU, lambda: None)
@@ -29,7 +165,7 @@ def run(store: Store, task: Task[Any], **changes: Any) -> None:
 
 
 def test_the_checksums_of_data_are_in_the_provenance(store: Store) -> None:
-    run(store, reading(lambda params: images.checksums("digits")))
+    run_task(store, reading(lambda params: images.checksums("digits")))
     (launch,) = store.sweep("bowls").launches()
     assert launch["data"] == {"digits": images.images("digits").checksum}
 
@@ -74,15 +210,15 @@ def test_a_search_needs_all_data_that_it_may_ask_for(
 
 
 def test_data_that_changed_is_not_mixed_with_what_it_was(store: Store) -> None:
-    run(store, reading(lambda params: {"images": "sha256:1"}))
-    run(store, reading(lambda params: {"images": "sha256:1"}), seeds=3)
+    run_task(store, reading(lambda params: {"images": "sha256:1"}))
+    run_task(store, reading(lambda params: {"images": "sha256:1"}), seeds=3)
     with pytest.raises(MislabelError, match="images had other contents when its runs were trained"):
-        run(store, reading(lambda params: {"images": "sha256:2"}), seeds=4)
+        run_task(store, reading(lambda params: {"images": "sha256:2"}), seeds=4)
     assert len(store.sweep("bowls").launches()) == 2
 
 
 def test_runs_on_other_data_are_not_taken_over_from_another_sweep(store: Store) -> None:
-    run(store, reading(lambda params: {"images": "sha256:1"}))
+    run_task(store, reading(lambda params: {"images": "sha256:1"}))
     for name, checksum, adopted in (("other", "sha256:2", 0), ("same", "sha256:1", 6)):
         task = reading(lambda params, checksum=checksum: {"images": checksum})  # type: ignore[misc]
         said: list[str] = []
@@ -93,5 +229,5 @@ def test_runs_on_other_data_are_not_taken_over_from_another_sweep(store: Store) 
 
 
 def test_tasks_without_data_need_none(store: Store) -> None:
-    run(store, BOWL)
+    run_task(store, BOWL)
     assert store.sweep("bowls").launches()[0]["data"] == {}

@@ -1,0 +1,208 @@
+"""Measure how fast a shape trains in packs of different sizes, and how much memory a lane takes."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from mislabel.tasks.device import allocator
+from mislabel.tasks.device.determinism import be_exact
+from mislabel.tasks.device.memory import device_name, is_out_of_memory, peak_bytes
+from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Pack
+from mislabel.tasks.parameters import Value
+from mislabel.tasks.task import Task
+
+PACK_SIZES = (1, 4, 16, 64, 256, 1024)
+"""The sizes that are measured, in this order."""
+MEMORY_SHARE = 0.6
+"""The part of a worker's memory that a pack may fill."""
+_ENOUGH_SECONDS = 0.03
+_LONGEST_SECONDS = 1.5
+# A lane with steps this slow keeps the device busy alone: more lanes would gain nothing.
+_SLOW_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What was measured for one shape."""
+
+    run_step_seconds: Mapping[int, float]
+    """Seconds per run-step, by pack size."""
+    measure_seconds: float
+    """Seconds to measure one lane once."""
+    lane_bytes: int
+    more_may_pay: bool
+    """True where larger packs were not tried because the sweep was too small for them."""
+
+    def at(self, lanes: int) -> float:
+        """Seconds per run-step in packs of that size: as measured for the nearest size that is not larger."""
+        sizes = sorted(self.run_step_seconds)
+        return self.run_step_seconds[max([size for size in sizes if size <= lanes] or sizes[:1])]
+
+    def run_seconds(self, lanes: int, steps: int, frames: int) -> float:
+        return steps * self.at(lanes) + frames * self.measure_seconds
+
+    @property
+    def best_size(self) -> int:
+        fastest = min(self.run_step_seconds.values())
+        return min(size for size, seconds in self.run_step_seconds.items() if seconds <= 1.1 * fastest)
+
+
+UNKNOWN_SPEED = Speed({1: 0.0}, 0.0, 1, more_may_pay=False)
+
+
+class Profiler(Protocol):
+    """Who tries pack sizes, on a device like those that packs will train on."""
+
+    @property
+    def device(self) -> str:
+        """The device's name: what was measured on one tells nothing of another."""
+
+    def profile(self, task: Task[Any], values: Mapping[str, Value], memory_bytes: int, most: int) -> Speed:
+        """As `measure_speed`; ProfilerGone where nothing can be measured any more."""
+
+
+class ProfilerGone(Exception):
+    """The profiler has made way for the workers."""
+
+
+class NoProfiler:
+    """Tries nothing: there is no such device here as packs will train on."""
+
+    device = "none"
+
+    def profile(self, task: Task[Any], values: Mapping[str, Value], memory_bytes: int, most: int) -> Speed:
+        raise ProfilerGone
+
+
+class LocalProfiler:
+    """Tries sizes in this process."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    @property
+    def device(self) -> str:
+        return device_name(self._device)
+
+    def profile(self, task: Task[Any], values: Mapping[str, Value], memory_bytes: int, most: int) -> Speed:
+        return measure_speed(task, values, self._device, memory_bytes, most)
+
+
+def measure_speed(
+    task: Task[Any], values: Mapping[str, Value], device: torch.device, memory_bytes: int, most: int = PACK_SIZES[-1]
+) -> Speed:
+    """Try pack sizes from one lane up to `most`, for as long as more lanes pay and fit."""
+    allocator.keep_freed()
+    be_exact(device)
+    settings = task.settings(values)
+    alone = _alone(task, settings, device)
+    if alone.stretch_seconds > _SLOW_SECONDS:
+        return Speed({1: alone.step_seconds}, alone.measure_seconds, alone.bytes, more_may_pay=False)
+    lane_bytes = _lane_bytes(task, settings, device, alone.bytes)
+    seconds: dict[int, float] = {}
+    measure_seconds = 0.0
+    began = time.perf_counter()
+    for size in PACK_SIZES:
+        if size > (task.largest_pack or size) or (size > 1 and size * lane_bytes > MEMORY_SHARE * memory_bytes):
+            break
+        if size > most:
+            return Speed(seconds, measure_seconds, lane_bytes, more_may_pay=True)
+        try:
+            step_seconds, measure_seconds = _pack_seconds(task, settings, size, device)
+        except Exception as error:
+            if seconds and is_out_of_memory(error):
+                break
+            raise
+        seconds[size] = step_seconds / size
+        measure_seconds /= size
+        if time.perf_counter() - began > _LONGEST_SECONDS or (len(seconds) > 2 and _no_longer_pays(seconds)):
+            break
+    return Speed(seconds, measure_seconds, lane_bytes, more_may_pay=False)
+
+
+@dataclass(frozen=True)
+class _Alone:
+    """What one lane takes."""
+
+    stretch_seconds: float
+    step_seconds: float
+    measure_seconds: float
+    bytes: int
+
+
+def _alone(task: Task[Any], settings: Any, device: torch.device) -> _Alone:
+    """One lane, trained and measured as little as can be: steps may take seconds, and measuring minutes."""
+    stretch, times = min(task.block, settings.steps), list[float]()
+
+    def work() -> None:
+        pack = Pack(task, Lanes([settings], [0], device))
+        _timed(pack, stretch)  # makes the data that steps share, and warms caches
+        times.append(_timed(pack, stretch))
+        began = time.perf_counter()
+        with torch.no_grad():
+            task.measure(pack.lanes, pack.state)
+        times.append(time.perf_counter() - began)
+
+    peak = peak_bytes(device, work)
+    return _Alone(times[0], times[0] / stretch, times[1], peak)
+
+
+def _pack_seconds(task: Task[Any], settings: Any, size: int, device: torch.device) -> tuple[float, float]:
+    """Seconds for a step of a pack, and to measure it."""
+    pack = Pack(task, Lanes([settings] * size, range(size), device))
+    step_seconds = _step_seconds(pack, settings.steps)
+    began = time.perf_counter()
+    with torch.no_grad():
+        task.measure(pack.lanes, pack.state)
+    return step_seconds, time.perf_counter() - began
+
+
+def _no_longer_pays(seconds: Mapping[int, float]) -> bool:
+    """True where the last two enlargements together gained less than a twentieth."""
+    before, _, last = list(seconds.values())[-3:]
+    return last > 0.95 * before
+
+
+def _step_seconds(pack: Pack[Any], steps: int) -> float:
+    """Seconds per step of the pack, over a stretch that takes long enough to be believed."""
+    stretch = min(pack.task.block, steps)
+    _timed(pack, stretch)  # makes the data that steps share, and warms caches
+    while True:
+        seconds = _timed(pack, stretch)
+        if seconds > _ENOUGH_SECONDS or stretch == steps:
+            # The machine may be busy with other things: the fastest of three is nearest to the truth.
+            return min(seconds, _timed(pack, stretch), _timed(pack, stretch)) / stretch
+        stretch = min(4 * stretch, steps)
+
+
+def _timed(pack: Pack[Any], steps: int) -> float:
+    began = time.perf_counter()
+    with torch.no_grad():
+        pack.task.advance(pack.lanes, pack.state, 0, steps)
+    if pack.lanes.device.type == "cuda":
+        torch.cuda.synchronize(pack.lanes.device)
+    return time.perf_counter() - began
+
+
+def _lane_bytes(task: Task[Any], settings: Any, device: torch.device, alone: int) -> int:
+    """Memory of a further lane: what two lanes take beyond one, at the peak of some steps and a measurement.
+
+    What `alone` took is no measure for that: it also made the data that all packs share.
+    """
+    if task.largest_pack == 1:
+        return alone
+
+    def peak(lanes: int) -> int:
+        def work() -> None:
+            with torch.no_grad():
+                pack = Pack(task, Lanes([settings] * lanes, range(lanes), device))
+                state = task.advance(pack.lanes, pack.state, 0, min(task.block, settings.steps))
+                task.measure(pack.lanes, state)
+
+        return peak_bytes(device, work)
+
+    return max(1, peak(2) - peak(1))
