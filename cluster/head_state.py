@@ -7,23 +7,25 @@
 <folder>/logs/…          what the servers say
 """
 
-import fcntl
 import json
 import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
 from typing import Any
 
+from filelock import Timeout
+
 from mislabel.cluster.address import Address
 from mislabel.cluster.process import Process
 from mislabel.cluster.secret import read_secret
 from mislabel.sweeps.errors import MislabelError
+from mislabel.tasks.files import locked, write_atomically
 
 FOLDER = "MISLABEL_CLUSTER_DIR"
 _FORM = 1
@@ -72,11 +74,11 @@ class Folder:
     def locked(self) -> Iterator[None]:
         """Let no other process start or end a cluster here meanwhile."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (self.path / "lock").open("w") as lock:
+        with ExitStack() as held:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise MislabelError(f"{self.path}: another `mislabel cluster` is at work on it; wait for it") from None
+                held.enter_context(locked(self.path / "lock", wait=False))
+            except Timeout:
+                raise MislabelError(f"{self.path}: another `mislabel cluster` is using it; wait for it") from None
             yield
 
     def clear(self) -> None:
@@ -124,9 +126,7 @@ class State:
 
     def write(self, folder: Folder) -> None:
         values = {"form": _FORM, **asdict(self)}
-        temporary = folder.state.with_suffix(".new")
-        temporary.write_text(json.dumps(values, indent=1))
-        temporary.replace(folder.state)
+        write_atomically(folder.state, json.dumps(values, indent=1).encode())
 
     def environment(self, folder: Folder) -> dict[str, str]:
         """What a process of this machine has in its environment to belong to the cluster; no secret is in it."""

@@ -1,4 +1,4 @@
-"""Processes that we started, known by number and time of start, so that another with the same number is never ended."""
+"""Start and end processes. A process is identified by its number and start time, because numbers are reused."""
 
 import os
 import signal
@@ -7,8 +7,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 _POLL_SECONDS = 0.1
 
@@ -17,13 +20,17 @@ _POLL_SECONDS = 0.1
 class Process:
     pid: int
     started: str
-    """As the system tells it: numbers of processes are used again."""
+    """Clock ticks from the machine's boot to the start of the process, and the boot's id."""
 
     @classmethod
     def of(cls, pid: int) -> "Process | None":
-        """The process that has this number now; None where none has."""
-        started = _started(pid)
-        return None if started is None else cls(pid, started)
+        """The process that has this number now; None if there is none, or if it has ended and waits to be reaped."""
+        try:
+            process = psutil.Process(pid)
+            ended = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+            return None if ended else cls(pid, _started(pid))
+        except psutil.NoSuchProcess:
+            return None
 
     @classmethod
     def own(cls) -> "Process":
@@ -40,12 +47,12 @@ class Process:
 
     @property
     def lives(self) -> bool:
-        return _started(self.pid) == self.started
+        return Process.of(self.pid) == self
 
     @property
     def recent(self) -> bool:
-        """Whether it was started since this machine was."""
-        return not os.path.isdir("/proc/self") or self.started.endswith(_boot())
+        """Whether it started after the last boot of this machine."""
+        return self.started.endswith(_boot())
 
     def send(self, number: signal.Signals) -> None:
         """Send the signal, unless the process has ended."""
@@ -55,8 +62,8 @@ class Process:
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Process:
-    """Start the command in a session of its own, apart from this terminal, writing to the log."""
-    # Opened so that other users can't read it: what servers say of themselves is not for all.
+    """Start the command in a new session, detached from this terminal. Its output goes to the log."""
+    # Other users must not read what servers log.
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         child = subprocess.Popen(
@@ -65,20 +72,20 @@ def start(command: Sequence[str], environment: Mapping[str, str], log: Path) -> 
         )  # fmt: skip
     finally:
         os.close(descriptor)
-    # Whoever starts it may not wait for it, and may end before it.
+    # This process may end before its child, and never waits for it; without this, Popen warns.
     child.returncode = 0
     return Process.of(child.pid) or Process(child.pid, "ended")
 
 
 def end(processes: Iterable[Process], seconds: float) -> None:
-    """Ask these and all that they have started to end, and kill what has not ended after so long."""
+    """Send SIGTERM to the processes. Kill those that still run after this many seconds, with their descendants."""
     asked = list(processes)
     family = [*asked, *descendants(asked)]
     orphans = descendants([process for process in asked if not process.lives])
     for process in (*asked, *orphans):
         process.send(signal.SIGTERM)
     if not _ended_within(family, seconds):
-        # What was started meanwhile, too.
+        # Include processes that were started in the meantime.
         family = [*family, *descendants(family)]
         for process in family:
             process.send(signal.SIGKILL)
@@ -86,6 +93,7 @@ def end(processes: Iterable[Process], seconds: float) -> None:
 
 
 def _ended_within(processes: Sequence[Process], seconds: float) -> bool:
+    # psutil.wait_procs would reap our children, and their exit codes would be lost.
     deadline = time.monotonic() + seconds
     while any(process.lives for process in processes):
         if time.monotonic() > deadline:
@@ -95,18 +103,20 @@ def _ended_within(processes: Sequence[Process], seconds: float) -> bool:
 
 
 def descendants(processes: Iterable[Process]) -> list[Process]:
-    """Children of these, their children, and so on; of one that has ended, what is left in the session it led.
+    """Their children, the children's children and so on; for a process that has ended, the rest of its session.
 
-    No process gets the number of a session that still has members, so these are not another's.
+    The system does not reuse the number of a session that still has members, so these belong to no other process.
     """
-    known = list(processes)
+    parents = {process.pid: process.info["ppid"] for process in psutil.process_iter(["ppid"])}
     below: dict[int, list[int]] = {}
-    for pid, (parent, session) in _relations().items():
+    for pid, parent in parents.items():
         below.setdefault(parent, []).append(pid)
-        if pid != session and Process.of(session) is None:
-            below.setdefault(session, []).append(pid)
+        with suppress(OSError):
+            session = os.getsid(pid)
+            if pid != session and Process.of(session) is None:
+                below.setdefault(session, []).append(pid)
     found: set[int] = set()
-    left = [process.pid for process in known if process.lives or (process.recent and not Process.of(process.pid))]
+    left = [process.pid for process in processes if process.lives or (process.recent and not Process.of(process.pid))]
     while left:
         more = [pid for pid in below.get(left.pop(), []) if pid not in found]
         found.update(more)
@@ -114,36 +124,18 @@ def descendants(processes: Iterable[Process]) -> list[Process]:
     return [process for pid in sorted(found) if (process := Process.of(pid))]
 
 
-def _relations() -> dict[int, tuple[int, int]]:
-    """By number of every process, that of its parent and that of its session."""
-    if os.path.isdir("/proc/self"):
-        fields = {int(name): _stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}
-        return {pid: (int(stat[1]), int(stat[3])) for pid, stat in fields.items() if stat}
-    shown = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    pairs = (line.split() for line in shown.splitlines())
-    return {int(pid): (int(parent), int(pid)) for pid, parent in pairs}
+def _started(pid: int) -> str:
+    # Not psutil's time since 1970: it changes whenever the clock is set.
+    while True:
+        booted = psutil.boot_time()
+        since_boot = psutil.Process(pid).create_time() - booted
+        if psutil.boot_time() == booted:
+            return f"{round(since_boot * os.sysconf('SC_CLK_TCK'))} of {_boot()}"
 
 
-def _started(pid: int) -> str | None:
-    """When the process was started; None where it is not there, or has ended and was not waited for."""
-    if os.path.isdir("/proc/self"):
-        stat = _stat(pid)
-        # In ticks since the machine was started, so which start that was belongs to it.
-        return None if not stat or stat[0] in "ZX" else f"{stat[19]} of {_boot()}"
-    shown = subprocess.run(["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    state, _, when = shown.stdout.strip().partition(" ")
-    return None if not when or state.startswith("Z") else when.strip()
-
-
-def _stat(pid: int) -> list[str]:
-    """Fields of /proc/<pid>/stat from the third on; the second, a name, may hold anything."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()
-    except OSError:
-        return []
-
-
+@cache
 def _boot() -> str:
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read().strip()
+    """Identifies the last boot of this machine."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return str(psutil.boot_time())

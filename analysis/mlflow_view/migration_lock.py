@@ -1,25 +1,29 @@
-"""The database behind MLflow, where several sweeps that start at once find it empty.
+"""Lock: only one process at a time creates MLflow's tables.
 
-Each would make MLflow's tables, and all but one would fail: MLflow's own lock comes too late for PostgreSQL.
+Without it, several sweeps that start with an empty database would all create the tables, and all but one would fail:
+MLflow's own lock comes too late for PostgreSQL.
 """
 
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-# Any number that nobody else locks in the same database.
+from mislabel.tasks.files import locked
+
+# An arbitrary number that no other program locks in the same database.
 _LOCK = 0x6D69736C
 
 
 @contextmanager
 def only_one(uri: str) -> Iterator[None]:
-    """Of all processes that use this database, only one at a time is in the body. A server sees to that by itself."""
+    """Hold the database's lock. An MLflow server needs none: it alone creates its tables."""
     if uri.startswith("postgresql"):
         with _locked_database(uri):
             yield
     elif uri.startswith("sqlite:///"):
-        with _locked_folder(os.path.dirname(uri.removeprefix("sqlite:///"))):
+        database = Path(uri.removeprefix("sqlite:///"))
+        database.parent.mkdir(parents=True, exist_ok=True)
+        with locked(database.with_name(f".{database.name}.lock")):
             yield
     else:
         yield
@@ -29,17 +33,6 @@ def only_one(uri: str) -> Iterator[None]:
 def _locked_database(uri: str) -> Iterator[None]:
     from sqlalchemy import NullPool, create_engine, text
 
-    with create_engine(uri, poolclass=NullPool).connect() as connection:  # the lock is held as long as this lasts
+    with create_engine(uri, poolclass=NullPool).connect() as connection:  # the lock lasts as long as the connection
         connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
         yield
-
-
-@contextmanager
-def _locked_folder(folder: str) -> Iterator[None]:
-    os.makedirs(folder, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -4,9 +4,7 @@ There is no server: a sweep's own process holds a ticket, a file in the queue's 
 turn. A ticket counts as long as the process that holds it lives.
 """
 
-import fcntl
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +15,7 @@ from typing import Any
 
 from mislabel.cluster.process import Process
 from mislabel.sweeps.errors import MislabelError, SweepBusyError
+from mislabel.tasks.files import locked, write_atomically
 
 _USED = "used"
 
@@ -89,9 +88,6 @@ class Queue:
         """Of live processes, oldest first."""
         return self._live(clean=False)
 
-    def find(self, sweep: str) -> Ticket | None:
-        return next((ticket for ticket in self.tickets() if ticket.sweep == sweep), None)
-
     def places(self, at_once: int) -> dict[str, int]:
         """Of each ticket that waits, how many come before it."""
         tickets = self.tickets()
@@ -113,7 +109,7 @@ class Queue:
     # How much of the cluster each sweep could use, told to the others
 
     def say_demand(self, id: str, packs: int) -> None:
-        _put(self._beside(id, "demand"), str(packs))
+        write_atomically(self._beside(id, "demand"), str(packs).encode())
 
     def demand(self, id: str) -> int | None:
         """Packs that the sweep has or could start; None where it has not said, which is to say as many as may be."""
@@ -144,13 +140,13 @@ class Queue:
         return sorted(live, key=lambda ticket: (ticket.since, ticket.id))
 
     def _write(self, ticket: Ticket) -> None:
-        _put(self.folder / f"{ticket.id}.json", json.dumps(asdict(ticket)))
+        write_atomically(self.folder / f"{ticket.id}.json", json.dumps(asdict(ticket)).encode())
 
     def _remove(self, ticket: Ticket) -> None:
         if ticket.began is not None:
             used = self._used([])
             used[ticket.owner] = used.get(ticket.owner, 0.0) + max(0.0, time.time() - ticket.began)
-            _put(self.folder / _USED, json.dumps(used))
+            write_atomically(self.folder / _USED, json.dumps(used).encode())
         for end in ("json", "stop", "demand"):
             self._beside(ticket.id, end).unlink(missing_ok=True)
 
@@ -161,15 +157,8 @@ class Queue:
     def _locked(self) -> Iterator[None]:
         if not self.folder.is_dir():
             raise MislabelError(f"{self.folder}: the cluster's queue is gone; was it taken down?")
-        with (self.folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(self.folder / "lock"):
             yield
-
-
-def _put(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)
 
 
 def _read(path: Path) -> Ticket | None:

@@ -7,6 +7,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from mislabel.sweeps.errors import MislabelError, StoreError, SweepBusyError
 from mislabel.sweeps.store.store import SweepFiles
 
@@ -101,13 +103,8 @@ def refuse_if_running(files: SweepFiles) -> None:
 
 def _process_lives(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
         return False
-    except PermissionError:
-        return True
-    try:  # a process that ended but was not waited for is not alive
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
+    except psutil.AccessDenied:
         return True

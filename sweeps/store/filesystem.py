@@ -11,10 +11,10 @@ import random
 import re
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from mislabel.sweeps.errors import StoreError
+from mislabel.tasks.files import write_atomically
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 10.0
@@ -226,18 +227,7 @@ def _short(error: OSError) -> str:
 
 def _put_locally(path: str, data: bytes) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    # A leading dot hides the unfinished file from Parquet readers.
-    unfinished = os.path.join(os.path.dirname(path), f".{uuid.uuid4().hex}")
-    try:
-        with open(unfinished, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        if os.path.exists(unfinished):
-            os.unlink(unfinished)
-        raise
+    write_atomically(Path(path), data)
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mislabel.tasks.files import atomic_path, locked
+
 VARIABLE = "MISLABEL_DATA"
 
 
@@ -47,25 +49,17 @@ def shown(path: Path) -> str:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A name to write under; what was written gets its true name when the body has ended well."""
+    """Like `atomic_path`, but creates the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with atomic_path(path) as unfinished:
         yield unfinished
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager
 def alone(folder: Path, name: str) -> Iterator[None]:
-    """One process of this machine at a time is in the body for that folder and name; others wait."""
+    """Let one process of this machine at a time work on the data set `name` in the folder; others wait."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / f".{name.replace('/', '-')}.lock", "w") as file:
-        if sys.platform != "win32":
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, also by a crash
+    with locked(folder / f".{name.replace('/', '-')}.lock"):
         yield
 
 

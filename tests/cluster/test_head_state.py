@@ -50,7 +50,7 @@ def test_a_state_of_another_version_is_told(folder: Folder) -> None:
 
 
 def test_two_commands_do_not_work_on_a_folder_at_once(folder: Folder) -> None:
-    with folder.locked(), pytest.raises(MislabelError, match="another `mislabel cluster` is at work"), folder.locked():
+    with folder.locked(), pytest.raises(MislabelError, match="another `mislabel cluster`"), folder.locked():
         pass
     with folder.locked():
         pass

@@ -136,8 +136,7 @@ def test_sweeps_share_the_cluster_and_survive_what_is_done_to_them(cluster: Head
     listed = cluster.client("list").stdout
     assert [line.split()[:2] for line in listed.splitlines()[1:]] == [["long", "running"], ["short", "done"]]
 
-    ticket = Queue(cluster.folder.queue).find("long")
-    assert ticket is not None
+    (ticket,) = [each for each in Queue(cluster.folder.queue).tickets() if each.sweep == "long"]
     assert ticket.process is not None
     driver = next(
         process for process in descendants([ticket.process]) if process.pid == cluster.progress("long")["pid"]

@@ -86,8 +86,7 @@ def test_a_sweep_waits_for_its_turn_and_leaves_when_it_is_told_to(folder: Folder
         process = job(folder, SweepRequest("bowls", bowl_spec().to_yaml(), "ben"))
         assert process.stdout is not None
         assert process.stdout.readline() == "mislabel: bowls waits in the queue, 0 before it\n"
-        ticket = queue.find("bowls")
-        assert ticket is not None
+        (ticket,) = [each for each in queue.tickets() if each.sweep == "bowls"]
         assert (ticket.owner, ticket.runs) == ("ben", False)
         queue.ask_to_stop(ticket)
         assert "bowls has left the queue; nothing was run" in said(process)
