@@ -9,7 +9,8 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +21,6 @@ from mislabel.sweeps.spec.condition import Expression, parse_expression
 from mislabel.sweeps.spec.model import Axis, Spec
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task
-
-if TYPE_CHECKING:
-    from mislabel.tasks.task import Task
 
 CHUNK = 1 << 15
 # So many chunks of draws may bring nothing new; then all there is has been found.
@@ -55,9 +53,11 @@ class Cells:
 class Space:
     """Axes, conditions and exclusions of a spec, with every value in the type that the task declares."""
 
-    def __init__(self, spec: Spec, task: Task[Any]) -> None:
+    def __init__(self, spec: Spec, task: Task[Any], branch: Mapping[str, Value] = MappingProxyType({})) -> None:
         self.spec = spec
         self.task = task
+        self.branch = branch
+        """The values that make this space a branch of a larger one; empty for the whole space of a spec."""
         declared = task.parameters
         axes = spec.axes()
         self.zips: list[tuple[str, ...]] = list(spec.zip)
@@ -107,19 +107,48 @@ class Space:
         return math.prod(len(self.candidates(group[0])) for group in self.dimensions)
 
     @property
-    def grid_dimensions(self) -> list[tuple[str, ...]]:
-        """What `grid: true` says of at least one axis, where another method searches the rest."""
-        if self.spec.method.name == "grid":
-            return []
-        return [group for group in self.dimensions if any(self.axes[name].grid for name in group)]
+    def branch_dimensions(self) -> list[tuple[str, ...]]:
+        """The dimensions whose combinations of values are the branches."""
+        names = self.spec.branch_axes()
+        return [group for group in self.dimensions if group[0] in names]
+
+    def branches(self) -> list["Space"]:
+        """A space for each combination of values of the branch axes, with these fixed; this space if there are none.
+
+        Branches share `budget.cells`. If it does not divide evenly, the first branches get one cell more, so that a
+        larger budget removes no cell. Combinations that `exclude` rules out entirely have no branch.
+        """
+        groups = self.branch_dimensions
+        if not groups:
+            return [self]
+        combinations = itertools.product(*(self.combinations(group) for group in groups))
+        names = [name for group in groups for name in group]
+        settings = [dict(zip(names, itertools.chain(*values), strict=True)) for values in combinations]
+        searched = self.axes.keys() - set(names)
+        decided = [expression for expression in self.exclude if expression.names.isdisjoint(searched)]
+        kept = [fixed for fixed in settings if not any(e.holds({**self.base, **fixed}) for e in decided)]
+        return [Space(self._branch_spec(fixed, i, len(kept)), self.task, fixed) for i, fixed in enumerate(kept)]
+
+    def _branch_spec(self, fixed: Mapping[str, Value], i: int, count: int) -> Spec:
+        spec, budget = self.spec, self.spec.budget
+        if budget.cells is not None:
+            share, more = divmod(budget.cells, count)
+            budget = budget.model_copy(update={"cells": share + (i < more)})
+        changes = {
+            "parameters": {**spec.parameters, **fixed},
+            "zip": tuple(group for group in spec.zip if group[0] not in fixed),
+            "try_first": _within(spec, fixed),
+            "budget": budget,
+        }
+        return spec.model_copy(update=changes)
 
     def cells(self) -> Iterator[Cells]:
         """All cells of a grid, or `budget.cells` distinct drawn ones, chunk by chunk, none twice."""
         if self.spec.method.name == "grid":
             yield from self._grid()
             return
-        for branch in branches(self.spec, self.task):
-            for cells in Space(branch, self.task).drawn(branch.budget.cells or 0):
+        for branch in self.branches():
+            for cells in branch.drawn(branch.spec.budget.cells or 0):
                 yield self._with_all_axes(cells)
 
     def _with_all_axes(self, cells: Cells) -> Cells:
@@ -238,40 +267,8 @@ class Space:
         return Cells(cell_ids(self.task.name, self.task.version, common, kept, int(keep.sum())), common, kept)
 
 
-def branches(spec: Spec, task: Task[Any]) -> list[Spec]:
-    """The spec once for each combination of values of its `grid: true` axes, with those fixed; as it is without such.
-
-    Each has its share of `budget.cells`; where that does not divide, the first ones have one more, so that a larger
-    budget takes no cell away. Combinations that `exclude` leaves nothing of are left out.
-    """
-    space = Space(spec, task)
-    grid = space.grid_dimensions
-    if not grid:
-        return [spec]
-    rest = tuple(group for group in spec.zip if group not in grid)
-    found = []
-    for combination in itertools.product(*(space.combinations(group) for group in grid)):
-        fixed = {
-            n: v for group, values in zip(grid, combination, strict=True) for n, v in zip(group, values, strict=True)
-        }
-        branch = spec.model_copy(
-            update={"parameters": {**spec.parameters, **fixed}, "zip": rest, "try_first": _within(spec, fixed)}
-        )
-        varied = branch.axes().keys()
-        decided = [expression for expression in space.exclude if expression.names.isdisjoint(varied)]
-        if not any(expression.holds({**space.base, **fixed}) for expression in decided):
-            found.append(branch)
-    if spec.budget.cells is None:
-        return found
-    share, more = divmod(spec.budget.cells, max(1, len(found)))
-    return [
-        branch.model_copy(update={"budget": branch.budget.model_copy(update={"cells": share + (i < more)})})
-        for i, branch in enumerate(found)
-    ]
-
-
 def _within(spec: Spec, fixed: Mapping[str, Value]) -> tuple[dict[str, Value], ...]:
-    """The cells to try first that a branch has, and of them what it searches."""
+    """The cells of `try_first` that belong to a branch, without the values that the branch fixes."""
     agreeing = [given for given in spec.try_first if all(fixed.get(name, v) == v for name, v in given.items())]
     searched = [{name: v for name, v in given.items() if name not in fixed} for given in agreeing]
     return tuple(given for given in searched if given)
@@ -297,9 +294,5 @@ def _by_dependence(axes: Mapping[str, Axis]) -> list[str]:
 
 
 def branch_of(values: Mapping[str, Value], axes: Sequence[str]) -> str:
+    """The name of the branch of a cell with these values; `axes` are the spec's `branch_axes`."""
     return ", ".join(f"{name} = {values[name]!r}" for name in axes)
-
-
-def branching_axes(spec: Spec) -> list[str]:
-    """Axes for each of whose values the others are searched anew."""
-    return [name for name, axis in spec.axes().items() if axis.grid]

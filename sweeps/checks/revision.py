@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from mislabel.sweeps.cells import ranges
-from mislabel.sweeps.cells.space import Space, branches
+from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.spec.model import Axis, Spec
 from mislabel.tasks.task import Task
 
@@ -147,7 +147,7 @@ def _shares(old: Spec, new: Spec, task: Task[Any]) -> list[str]:
     for key in (key for key in before if key in after):
         was, now = before[key], after[key]
         more = (now.budget.cells or 0) - (was.budget.cells or 0)
-        each = "" if now is new else " in each branch"
+        each = " in each branch" if len(after) > 1 else ""
         if more < 0:
             text = f"{len(after)} branches now share it, so that {was.budget.cells} cells become {now.budget.cells}"
             return [f"budget.cells: {text}{each}; raise it"]
@@ -162,8 +162,7 @@ def _shares(old: Spec, new: Spec, task: Task[Any]) -> list[str]:
 
 
 def _by_branch(spec: Spec, task: Task[Any]) -> dict[tuple[Any, ...], Spec]:
-    names = sorted(name for group in Space(spec, task).grid_dimensions for name in group)
-    return {tuple(branch.parameters[name] for name in names): branch for branch in branches(spec, task)}
+    return {tuple(sorted(space.branch.items())): space.spec for space in Space(spec, task).branches()}
 
 
 def _shown(part: Any) -> str:

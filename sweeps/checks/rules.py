@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mislabel.sweeps.cells import ranges
-from mislabel.sweeps.cells.space import Space, branches
+from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.checks.method_rules import refusals
 from mislabel.sweeps.errors import nearest
 from mislabel.sweeps.spec.document import Path
@@ -61,8 +61,8 @@ def _grid_axis(spec: Spec, task: Task[Any], name: str, axis: Axis) -> Iterator[M
     if spec.method.name != "grid" and not axis.grid:
         return
     what = "a grid" if spec.method.name == "grid" else "grid: true"
-    if axis.grid and spec.method.name != "grid" and axis.when is not None:
-        text = "the other axes are searched anew for each of its values, so it varies everywhere; remove when or grid"
+    if axis.grid and axis.when is not None:
+        text = "each of its values is a branch, so it varies everywhere; remove when or grid"
         yield path, text
     if axis.values is not None or axis.points is not None:
         return
@@ -132,25 +132,28 @@ def _searched(spec: Spec, task: Task[Any]) -> Iterator[Mistake]:
     method, cells = spec.method.name, spec.budget.cells or 0
     if method == "qmc" and len(space.dimensions) > MOST_DIMENSIONS:
         yield ("method",), f"{len(space.dimensions):,} axes, more than the {MOST_DIMENSIONS:,} of a Sobol sequence"
-    grid = space.grid_dimensions
+    grid = space.branch_dimensions
     if not grid:
         return
     count = math.prod(len(space.candidates(group[0])) for group in grid)
     names = ", ".join(name for group in grid for name in group)
-    if len(grid) == len(space.dimensions):
+    if method == "grid":
+        if count > MOST_BRANCHES:
+            yield ("parameters",), f"{names} with grid: true make {count:,} branches, more than {MOST_BRANCHES:,}"
+    elif len(grid) == len(space.dimensions):
         text = f"all that varies is grid: true, so {method} has nothing left to propose; remove one, or use method grid"
         yield ("parameters",), text
     elif count > MOST_BRANCHES:
         text = f"{names} with grid: true make {count:,} branches, more than {MOST_BRANCHES:,}; give fewer values"
         yield ("parameters",), text
-    elif not (found := branches(spec, task)):
+    elif not (found := space.branches()):
         yield ("exclude",), f"leaves no combination of {names}; exclude less"
     elif len(found) > cells:
         text = f"{cells} is fewer than the {len(found)} branches that {names} make; each needs one cell at least"
         yield ("budget", "cells"), text
     else:
         shared = f" ({cells} are shared by {len(found)} branches)"
-        yield from ((path, text + shared) for path, text in refusals(found[-1]))
+        yield from ((path, text + shared) for path, text in refusals(found[-1].spec))
 
 
 def _tried_first(spec: Spec, task: Task[Any]) -> Iterator[Mistake]:
@@ -165,9 +168,9 @@ def _tried_first(spec: Spec, task: Task[Any]) -> Iterator[Mistake]:
         yield from wrong
     if spec.method.name == "grid":
         return
-    for branch in branches(spec, task):
+    for branch in (each.spec for each in space.branches()):
         if len(branch.try_first) > (branch.budget.cells or 0):
-            where = "" if branch is spec else " for each branch"
+            where = " for each branch" if spec.branch_axes() else ""
             text = f"lists {len(branch.try_first)} cells, and budget.cells leaves {branch.budget.cells}{where}"
             yield ("try_first",), f"{text}; list fewer, or raise it"
             return

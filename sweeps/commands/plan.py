@@ -63,13 +63,11 @@ def command(
 
 
 def plan_as_json(plan: "Plan") -> dict[str, Any]:
-    from mislabel.sweeps.cells.space import branches
-
     return {
         "name": plan.spec.name,
         "task": plan.task.name,
         "method": plan.spec.method.name,
-        "branches": len(branches(plan.spec, plan.task)),
+        "branches": len(plan.space.branches()),
         "cells": plan.cells,
         "cells_asked_for": plan.spec.budget.cells,
         "seeds": plan.spec.seeds.count,
@@ -121,11 +119,9 @@ def _text(plan: "Plan") -> str:
 
 
 def _cells(plan: "Plan") -> str:
-    from mislabel.sweeps.cells.space import branches
-
     asked, method = plan.spec.budget.cells, plan.spec.method
     if method.learns:
-        share = max(branch.budget.cells or 0 for branch in branches(plan.spec, plan.task))
+        share = max(branch.spec.budget.cells or 0 for branch in plan.space.branches())
         blind = method.name in ("tpe", "gp", "cmaes") and share <= method.startup and not plan.spec.start_from
         late = f"; all at random, as method.startup = {method.startup} asks for" if blind else ""
         return f"{plan.cells:,}, proposed as results come in{late}"
@@ -135,15 +131,13 @@ def _cells(plan: "Plan") -> str:
 
 
 def _branches(plan: "Plan") -> str:
-    from mislabel.sweeps.cells.space import Space, branches
-
-    names = [name for group in Space(plan.spec, plan.task).grid_dimensions for name in group]
+    names = plan.spec.branch_axes()
     if not names:
         return ""
-    found = branches(plan.spec, plan.task)
-    shares = sorted({branch.budget.cells or 0 for branch in found})
-    each = f"{' or '.join(f'{share:,}' for share in shares)} cells each"
-    return f"{len(found):,}, one for each combination of {', '.join(names)}: {each}"
+    found = plan.space.branches()
+    shares = sorted({branch.spec.budget.cells for branch in found if branch.spec.budget.cells is not None})
+    each = f": {' or '.join(f'{share:,}' for share in shares)} cells each" if shares else ""
+    return f"{len(found):,}, one for each combination of {', '.join(names)}{each}"
 
 
 def _firsts(spec: "Spec") -> str:

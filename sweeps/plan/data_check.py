@@ -8,7 +8,6 @@ import platform
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mislabel.sweeps.cells.space import Space, branches
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.plan import Plan
@@ -52,8 +51,8 @@ def _cells(plan: Plan) -> Iterable[Mapping[str, Value]]:
         return [group.values for group in plan.groups.values()]
     words = [name for name, each in plan.task.parameters.items() if each.kind == "shape" and each.type is str]
     found: dict[tuple[Value, ...], Mapping[str, Value]] = {}
-    for branch in branches(plan.spec, plan.task):
-        for cells in Space(branch, plan.task).drawn(_DRAWN):
+    for branch in plan.space.branches():
+        for cells in branch.drawn(_DRAWN):
             for i in range(len(cells)):
                 values = cells.values(i)
                 found.setdefault(tuple(values[name] for name in words), values)

@@ -100,6 +100,10 @@ class Plan:
         return sum(costs.values()) / len(costs) if known is None else known
 
     @cached_property
+    def space(self) -> Space:
+        return Space(self.spec, self.task)
+
+    @cached_property
     def _step_seconds(self) -> dict[Shape, float]:
         """Of a run-step by shape, with its part of measuring; empty unless all are known. Sizes are decided before."""
         missing = [group for group in self.groups.values() if group.missing]
@@ -119,14 +123,13 @@ def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool = Fals
     """Count what a sweep has to run. `decide_sizes` then says how it is packed."""
     if spec.method.learns:
         return _open_plan(spec, task, files, retry)
-    space = Space(spec, task)
     ended = Ended(spec, files)
     plan = Plan(spec, task, {}, ended, [], retry, Seeding(spec))
     shapes = task.names("shape")
     checkpoints = _held(files)
     held: dict[str, list[Row]] = defaultdict(list)
     seeds = set(spec.seed_range)
-    for cells in space.cells():
+    for cells in plan.space.cells():
         for i, shape in enumerate(_shapes(cells, shapes)):
             group = plan.groups.get(shape)
             if group is None:
@@ -155,7 +158,7 @@ def _open_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool) -> P
     plan.missing = max(0, plan.runs - _counted(spec, ended, retry))
     plan.failed = sum(map(len, ended.unwanted(retry).values()))
     plan.checkpoints = _held(files)
-    sample = Group(Space(spec, task).sample_cell(), plan.runs, plan.missing)
+    sample = Group(plan.space.sample_cell(), plan.runs, plan.missing)
     plan.groups[_sample_shape(sample.values, spec, task)] = sample
     _refuse_conflicts(spec, task, plan)
     return plan
@@ -206,7 +209,7 @@ def orders(plan: Plan) -> Iterator[PackOrder]:
     """The packs of the plan: those with a checkpoint first, then the rest, shape by shape."""
     yield from plan.resumed
     resumed = {run for order in plan.resumed for run in order.run_ids}
-    yield from packed(plan, Space(plan.spec, plan.task).cells(), resumed)
+    yield from packed(plan, plan.space.cells(), resumed)
 
 
 def packed(plan: Plan, chunks: Iterable[Cells], without: set[str] = frozenset()) -> Iterator[PackOrder]:  # type: ignore[assignment]

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.compute as pc
 from scipy import stats
 
-from mislabel.sweeps.cells.space import Cells, branch_of, branching_axes
+from mislabel.sweeps.cells.space import Cells, branch_of
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.pack_size import Sizing
 from mislabel.sweeps.plan.plan import Group, Plan, Shape, decide_sizes, packed
@@ -155,7 +155,7 @@ def race_is_on(spec: Spec, files: SweepFiles, retry: bool) -> bool:
 
 def cells_by_branch(spec: Spec, files: SweepFiles) -> list[list[str]]:
     """All cells in the store, branch by branch, in an order that does not depend on when they ended."""
-    axes = branching_axes(spec)
+    axes = spec.branch_axes()
     branches: dict[str, dict[str, None]] = defaultdict(dict)
     for row in files.read("runs", ["cell_id", *axes]).sort_by("cell_id").to_pylist():
         branches[branch_of(row, axes)][row["cell_id"]] = None

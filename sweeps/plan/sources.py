@@ -56,7 +56,7 @@ class SearchSource:
         self.search = search
         self.sizing = sizing
         self._means = means
-        self._space = Space(plan.spec, plan.task)
+        self._space = plan.space
         self._ready: deque[PackOrder] = deque()
         self._out: set[str] = set()
         """Cells that were handed out and have not ended."""

@@ -10,7 +10,7 @@ from mislabel.tasks.training import Training, measured_steps
 
 if TYPE_CHECKING:
     from mislabel.tasks.pack import Frame
-from mislabel.sweeps.cells.space import branch_of, branching_axes
+from mislabel.sweeps.cells.space import branch_of
 from mislabel.sweeps.stopping.stopper import Entry, StopDecisions, Values
 
 
@@ -59,4 +59,4 @@ def lane_stopper_of(spec: Spec, stopper: StopDecisions | None) -> LaneStopper | 
     """What the sweep's workers watch their packs with; None where no rule stops runs."""
     if spec.early_terminate is None or stopper is None:
         return None
-    return LaneStopper(spec.early_terminate, spec.metric[0].name, branching_axes(spec), stopper)
+    return LaneStopper(spec.early_terminate, spec.metric[0].name, spec.branch_axes(), stopper)

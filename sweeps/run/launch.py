@@ -151,7 +151,7 @@ def _source(plan: Plan, files: SweepFiles, sizing: Sizing, means: Means, ahead: 
         return GridSource(plan)
     from mislabel.sweeps.search.branch_searches import Branches  # imports Optuna, which a grid can do without
 
-    search = Branches(plan.spec, plan.task, files)
+    search = Branches(plan.space, files)
     if plan.spec.start_from:
         sweeps = [files.sibling(name) for name in plan.spec.start_from]
         search.learn_from(lambda space: earlier_cells(sweeps, space))

@@ -1,31 +1,26 @@
 """One search for each branch of a sweep, asked in turn; a sweep without `grid: true` has a single one."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from mislabel.sweeps.cells.space import Space, branches
+from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.search.search import Known, Proposal, Search
 from mislabel.sweeps.search.warm_start import Earlier
-from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.cell_means import Mean
 from mislabel.sweeps.store.store import SweepFiles
-from mislabel.tasks.task import Task
 
 
 class Branches:
     """The searches of a sweep, as if they were one."""
 
-    def __init__(self, spec: Spec, task: Task[Any], files: SweepFiles) -> None:
-        specs = branches(spec, task)
-        names = [name for name in spec.axes() if name not in specs[0].axes()]
+    def __init__(self, space: Space, files: SweepFiles) -> None:
+        task = space.task
         self.searches = []
-        for branch in specs:
-            fixed = {name: branch.fixed()[name] for name in names}
-            key = cell_id(task.name, task.version, fixed) if fixed else ""
-            self.searches.append(Search(Space(branch, task), files, key))
+        for branch in space.branches():
+            key = cell_id(task.name, task.version, branch.branch) if branch.branch else ""
+            self.searches.append(Search(branch, files, key))
         # Cells of different shape can't share a pack: then each batch is of one branch.
-        self._one_by_one = any(task.parameters[name].kind == "shape" for name in names)
+        self._one_by_one = any(task.parameters[name].kind == "shape" for name in space.spec.branch_axes())
         self._turn = 0
         self._search_of: dict[str, Search] = {}
 

@@ -78,7 +78,8 @@ class Axis(Section):
         None, description="of a linear range: only min, min + step, … are proposed"
     )
     grid: bool = Field(
-        False, description="with any other method: search the other axes anew for each value of this one"
+        False,
+        description="search the other axes separately for each value of this one; compare cells within it",
     )
     when: str | None = Field(
         None, description="condition under which the parameter varies; elsewhere its default holds"
@@ -176,6 +177,17 @@ class Spec(Section):
     def fixed(self) -> dict[str, Value]:
         """Parameters that the spec holds at one value."""
         return {name: value for name, value in self.parameters.items() if not isinstance(value, Axis)}
+
+    def branch_axes(self) -> list[str]:
+        """Axes with `grid: true`, and the axes that are zipped with them.
+
+        Each combination of their values is a branch of the sweep, whatever the method. The other axes are searched
+        separately in each branch, and early stopping and `seeds.up_to` compare only cells of the same branch.
+        """
+        axes = self.axes()
+        groups = [*self.zip, *((name,) for name in axes)]
+        found = {name for group in groups if any(axes[name].grid for name in group) for name in group}
+        return [name for name in axes if name in found]
 
     def to_yaml(self) -> str:
         """The resolved spec, complete with defaults, in the form that a researcher writes."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow.compute as pc
 
-from mislabel.sweeps.cells.space import branch_of, branching_axes
+from mislabel.sweeps.cells.space import branch_of
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.spec.model import EarlyTerminate, Spec
 from mislabel.sweeps.stopping.rules import judged_steps, rule_of, shortest_run
@@ -111,7 +111,7 @@ def stopper_of(spec: Spec, task: "Task[Any]", files: SweepFiles) -> Stopper | No
     if wanted is None:
         return None
     stopper = Stopper(wanted, spec.metric[0].goal, shortest_run(spec, task))
-    objective, branches = spec.metric[0].name, branching_axes(spec)
+    objective, branches = spec.metric[0].name, spec.branch_axes()
     if not {objective, *branches} <= set(files.columns("runs")):
         return stopper
     known = ["steps", "frames", "spacing"]

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from mislabel.sweeps.cells.space import branches
-from mislabel.sweeps.spec.model import Spec
+from mislabel.sweeps.cells.space import Space, branch_of
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.parameters import Value
 from tests.bowls import run, runs_of
@@ -41,23 +40,44 @@ BRANCHES: dict[str, Any] = {
 }
 
 
-def branches_of(**keys: Any) -> list[Spec]:
-    space = space_of(BRANCHES, **{"method": "random", "budget": {"cells": 20}, **keys})
-    return branches(space.spec, space.task)
+def branches_of(**keys: Any) -> list[Space]:
+    return space_of(BRANCHES, **{"method": "random", "budget": {"cells": 20}, **keys}).branches()
 
 
-def test_a_spec_without_such_axes_is_its_only_branch() -> None:
-    for space in (random_space(AXES, 10), space_of({"x": {"values": [1, 2], "grid": True}})):
-        assert branches(space.spec, space.task) == [space.spec]
+def test_a_space_without_branch_axes_is_its_only_branch() -> None:
+    for space in (random_space(AXES, 10), space_of({"x": {"values": [1, 2]}})):
+        assert space.branches() == [space]
+        assert space.branch == {}
+
+
+def test_a_grid_has_branches_like_any_other_method() -> None:
+    space = space_of({**ZIPPED, "x": {"values": [0, 1], "grid": True}}, zip=[["level", "width"]])
+    assert [branch.branch for branch in space.branches()] == [{"x": 0.0}, {"x": 1.0}]
+    in_branches = [cell for branch in space.branches() for cell in all_cells(branch)]
+    assert sorted(cell for cell, _ in in_branches) == sorted(cell for cell, _ in all_cells(space))
+
+
+@pytest.mark.parametrize("method", ["grid", "random", "tpe"])
+def test_cells_are_compared_within_the_branches_that_are_searched(method: str) -> None:
+    """Stopping groups and search branches are the same, also when zipped axes repeat a value."""
+    keys: dict[str, Any] = {} if method == "grid" else {"method": method, "budget": {"cells": 9}}
+    parameters = {**ZIPPED, "width": {**ZIPPED["width"], "grid": True}}
+    metric = {"name": "loss", "goal": "minimize"}
+    space = space_of(parameters, zip=[["level", "width"]], metric=metric, **keys)
+    axes = space.spec.branch_axes()
+    searched = [branch_of(branch.branch, axes) for branch in space.branches()]
+    assert len(searched) == 3
+    cells = [cell for branch in space.branches() for _, cell in all_cells(branch)]
+    assert sorted({branch_of(cell, axes) for cell in cells}) == sorted(searched)
 
 
 def test_there_is_a_branch_for_each_combination_with_its_share_of_the_budget() -> None:
     found = branches_of()
-    assert [(spec.fixed()["width"], spec.fixed()["level"]) for spec in found] == [
+    assert [(space.branch["width"], space.branch["level"]) for space in found] == [
         (width, level) for width in (2, 4) for level in (1, 2, 3)
     ]
-    assert [spec.budget.cells for spec in found] == [4, 4, 3, 3, 3, 3]
-    assert all(list(spec.axes()) == ["x"] for spec in found)
+    assert [space.spec.budget.cells for space in found] == [4, 4, 3, 3, 3, 3]
+    assert all(list(space.axes) == ["x"] for space in found)
 
 
 def test_a_group_makes_branches_if_one_of_its_axes_does() -> None:
@@ -67,16 +87,16 @@ def test_a_group_makes_branches_if_one_of_its_axes_does() -> None:
         method="random",
         budget={"cells": 6},
     )
-    found = branches(space.spec, space.task)
-    assert [(spec.fixed()["width"], spec.fixed()["level"]) for spec in found] == [(1, 5), (2, 5), (2, 6)]
-    assert all(spec.zip == () for spec in found)
+    found = space.branches()
+    assert [(space.branch["width"], space.branch["level"]) for space in found] == [(1, 5), (2, 5), (2, 6)]
+    assert all(space.zips == [] for space in found)
     assert len(all_cells(space)) == 6
 
 
 def test_a_branch_that_is_excluded_takes_no_share() -> None:
     found = branches_of(exclude=["level == 2", "width == 4 and level == 3", "x > 0.9 and level == 1"])
-    assert [(spec.fixed()["width"], spec.fixed()["level"]) for spec in found] == [(2, 1), (2, 3), (4, 1)]
-    assert [spec.budget.cells for spec in found] == [7, 7, 6]
+    assert [(space.branch["width"], space.branch["level"]) for space in found] == [(2, 1), (2, 3), (4, 1)]
+    assert [space.spec.budget.cells for space in found] == [7, 7, 6]
 
 
 @pytest.mark.parametrize("method", ["random", "qmc"])
@@ -144,6 +164,6 @@ def test_what_a_cell_to_try_leaves_open_is_drawn_within_its_group_and_not_exclud
 
 def test_a_cell_to_try_belongs_to_the_branches_that_it_agrees_with() -> None:
     found = branches_of(try_first=[{"x": 0.5}, {"x": 0.25, "level": 2}, {"width": 2}])
-    tried = {(spec.fixed()["width"], spec.fixed()["level"]): spec.try_first for spec in found}
+    tried = {(space.branch["width"], space.branch["level"]): space.spec.try_first for space in found}
     assert tried[2, 1] == ({"x": 0.5},)
     assert tried[4, 2] == ({"x": 0.5}, {"x": 0.25})

@@ -51,7 +51,7 @@ def zipped(*groups: list[str], **parameters: Any) -> dict[str, Any]:
         (searched(parameters={"x": X, "rate": {"min": 0.1, "max": 1, "grid": True}}),
          "parameters.rate: grid: true over a range needs points; write how many, or list values"),
         (searched(parameters={"x": X, "width": {**WIDTHS, "grid": True, "when": "x > 0"}}),
-         "parameters.width: the other axes are searched anew for each of its values, so it varies everywhere"),
+         "parameters.width: each of its values is a branch"),
         (searched(parameters={"x": {**X, "points": 3, "grid": True}}),
          "parameters: all that varies is grid: true, so random has nothing left to propose"),
         (searched(parameters={"x": X, "level": {"min": 1, "max": 20, "grid": True}}),

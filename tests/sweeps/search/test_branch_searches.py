@@ -1,6 +1,7 @@
 from collections import Counter
 from typing import Any
 
+from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.plan.sources import SearchSource
 from mislabel.sweeps.search.branch_searches import Branches
 from mislabel.sweeps.search.search import Proposal
@@ -17,7 +18,7 @@ GRID: dict[str, Any] = {
 
 
 def branches_of(files: SweepFiles, known: dict[tuple[str, int], Mean] | None = None, **changes: Any) -> Branches:
-    branches = Branches(bowl_spec(**{**GRID, **changes}), BOWL, files)
+    branches = Branches(Space(bowl_spec(**{**GRID, **changes}), BOWL), files)
     branches.restore(lambda cell, seeds: (known or {}).get((cell, seeds)))
     return branches
 

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mislabel.sweeps.cells.space import branching_axes
 from mislabel.sweeps.spec.model import EarlyTerminate
 from mislabel.sweeps.stopping.rules import Halving, judged_steps, rule_of
 from mislabel.sweeps.stopping.stopper import Entry, Stopper, stopper_of
@@ -279,12 +278,6 @@ def test_cells_are_compared_within_their_branch() -> None:
     stopper = Stopper(EarlyTerminate(type="asha", min_steps=1, eta=2), "minimize", 9)
     runs = [Entry(f"{branch}{i}", 0, branch) for branch in ("low", "high") for i in range(2)]
     assert stopper.judge(1, runs, [1.0, 2.0, 8.0, 9.0]) == [False, True, False, True]
-    spec = bowl_spec(
-        method="random",
-        budget={"cells": 4},
-        parameters={"level": {"values": [1, 2], "grid": True}, "x": {"min": 0, "max": 1}},
-    )
-    assert branching_axes(spec) == ["level"]
 
 
 def test_a_sweep_without_a_rule_has_no_stopper(store: Store) -> None:
