@@ -20,7 +20,9 @@ def test_the_image_runs_as_a_user_and_holds_what_the_distribution_needs() -> Non
     assert [line for line in lines if line.startswith("USER ")] == ["USER ${UID}"]
     assert TEXTS["Dockerfile"].count("--constraint /build/constraints.txt") == TEXTS["Dockerfile"].count("pip install")
     sent = {line[1:] for line in TEXTS["Dockerfile.dockerignore"].splitlines() if line.startswith("!")}
-    packages = {name.split(".")[0] for name in PYPROJECT["tool"]["setuptools"]["packages"]}
+    (source,) = PYPROJECT["tool"]["setuptools"]["packages"]["find"]["where"]
+    packages = {source, *(path.name for path in (ROOT / source / "mislabel").iterdir() if path.is_symlink())}
+    assert len(packages) == 5
     files = {
         "constraints.txt",
         "pyproject.toml",
