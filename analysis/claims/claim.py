@@ -1,8 +1,8 @@
-"""A paper's statement as a check on the store's tables: a quantity, the region in which the statement holds, a verdict.
+"""A claim: a statement of a paper, the quantity that tests it, and the region in which the statement holds.
 
-Every claim is decided by one rule. The quantity is estimated with a 95 % interval over seeds. Where the interval lies
-within the region, the claim is confirmed; where it lies outside, it is not confirmed; where it reaches across the edge,
-it is undecided, and more seeds may decide it.
+One rule decides every claim. The quantity is estimated with a 95 % interval over seeds. If the interval lies inside the
+region, the claim is confirmed; if it lies outside, the claim is not confirmed; if it crosses the region's edge, the
+claim is undecided, and more seeds may decide it.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,12 @@ from mislabel.analysis.statistics.estimate import Estimate
 from mislabel.analysis.sweep import Sweep
 
 Verdict = Literal["confirmed", "not confirmed", "undecided", "not run"]
+Measure = Callable[[Sweep], Estimate]
 
 
 @dataclass(frozen=True)
 class Region:
-    """Numbers from `low` to `high`, ends included."""
+    """Numbers from `low` to `high`, both included."""
 
     low: float = float("-inf")
     high: float = float("inf")
@@ -49,23 +50,26 @@ def near(value: float, within: float) -> Region:
 
 @dataclass(frozen=True)
 class Claim:
-    experiment: str
-    """Paper and figure, table or theorem, as in `xor-clusters/theorem1`: a bundled spec."""
     paper: str
-    """The statement or number, as the paper has it."""
+    """Where the paper makes the statement, and the statement: "Figure 2: …"; or "Beyond the paper: …"."""
     quantity: str
     """What is measured to decide it, in words."""
     holds: Region
-    measure: Callable[[Sweep], Estimate]
-    theory: Callable[[Sweep], float] | None = None
-    """What the theory predicts for the quantity, where it predicts a number."""
+    measure: Measure
+    theory: float | Callable[[Sweep], float] | None = None
+    """The theory's prediction for the quantity, if it predicts a number."""
     at_any_size: bool = True
-    """False where the number belongs to the paper's sizes, so that a small version can't decide it."""
+    """False if the statement depends on the paper's sizes, so that the small version can't decide it."""
+
+
+def full_size(paper: str, quantity: str, holds: Region, measure: Measure) -> Claim:
+    """A claim that only the paper's sizes can decide."""
+    return Claim(paper, quantity, holds, measure, at_any_size=False)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim, and what a sweep says of it."""
+    """A claim with its estimate from a sweep; without one, the experiment has not run."""
 
     claim: Claim
     estimate: Estimate | None = None
@@ -77,4 +81,5 @@ class Finding:
 
 
 def judged(claim: Claim, sweep: Sweep) -> Finding:
-    return Finding(claim, claim.measure(sweep), claim.theory(sweep) if claim.theory else None)
+    theory = claim.theory(sweep) if callable(claim.theory) else claim.theory
+    return Finding(claim, claim.measure(sweep), theory)

@@ -1,18 +1,23 @@
-"""Regularization by Misclassification. Claims on a neuron, pure noise, the hypercube, the basis, and images."""
+"""Regularization by Misclassification. Claims about one neuron, pure noise, the hypercube, basis inputs, and images."""
 
 import numpy as np
 
-from mislabel.analysis.claims.claim import Claim, Region, at_least, at_most, near
+from mislabel.analysis.claims import theory
+from mislabel.analysis.claims.claim import Claim, Region, at_least, at_most, full_size, near
+from mislabel.analysis.claims.measures import difference, end_over_start, final
 from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, mean_of, share_of
 from mislabel.analysis.sweep import Sweep, Where
 
 _HINGE, _LOGISTIC = {"loss": "hinge"}, {"loss": "logistic"}
-_OF_ORDER_ONE = Region(1 / 3, 3)
-_CLEAN, _NOISY, _SMOOTHED = {"noise_rate": 0.0, "smoothing": 0.0}, {"noise_rate": 0.1}, {"smoothing": 0.1}
+_NO_NOISE, _TENTH, _FIFTH = ({"noise_rate": rate} for rate in (0.0, 0.1, 0.2))
+_CLEAN, _SMOOTHED = {"noise_rate": 0.0, "smoothing": 0.0}, {"smoothing": 0.1}
+_SAME_ORDER = Region(1 / 3, 3)
+# Figure 2's dimension d and learning rate h.
+_DIM, _RATE = 30, 30**-2
 
 
 def _linearity(sweep: Sweep) -> Estimate:
-    """Squared correlation of the norm with the step while more than a fifth of it is left, by seed; hinge."""
+    """Squared correlation of norm and step for the hinge loss, while more than a fifth of the norm is left."""
     curves = sweep.read("curves", ["seed", "step", "weight_norm"], _HINGE)
     squares = []
     for _, run in curves.groupby("seed"):
@@ -21,20 +26,10 @@ def _linearity(sweep: Sweep) -> Estimate:
     return mean_of(squares)
 
 
-def _kept(sweep: Sweep, metric: str, where: dict[str, str]) -> Estimate:
-    """What is left of the metric at the end, over the start."""
-    return mean_of(at_end(sweep, metric, where) / at_step(sweep, metric, 0, where))
-
-
 def _largest_layer(sweep: Sweep) -> Estimate:
-    """What is left of the layer that keeps most of its norm, by seed, the mean over both losses."""
+    """End over start of the norm, for the layer that keeps most of it; the mean over both losses."""
     left = [at_end(sweep, name) / at_step(sweep, name, 0) for name in ("first_norm", "output_norm")]
     return mean_of(left[0].combine(left[1], max))
-
-
-def _silent(sweep: Sweep) -> Estimate:
-    """Neurons that fire on an input, over all neurons, the mean over both losses."""
-    return mean_of(at_end(sweep, "active_share"))
 
 
 def _all_dead(sweep: Sweep) -> Estimate:
@@ -47,21 +42,11 @@ def _alive(sweep: Sweep) -> Estimate:
     return mean_of(runs.loc[runs["learning_rate"] <= 0.01, "active_share"])
 
 
-def _gain(sweep: Sweep, metric: str) -> Estimate:
-    """The metric without noise minus that with p = 0.2, by seed."""
-    return mean_of(at_end(sweep, metric, {"noise_rate": 0.0}) - at_end(sweep, metric, {"noise_rate": 0.2}))
-
-
-def _change(sweep: Sweep, metric: str, first: Where, second: Where) -> Estimate:
-    """The metric of some runs minus that of others, by seed."""
-    return mean_of(at_end(sweep, metric, first) - at_end(sweep, metric, second))
-
-
 def _deepening(sweep: Sweep) -> Estimate:
-    """Correlation over hidden layers of their number with how much sparser smoothing makes them, by seed."""
-    shares = [_layer_shares(sweep, where) for where in (_CLEAN, _SMOOTHED)]
-    sparser = [shares[0][seed] - shares[1][seed] for seed in shares[0]]
-    return mean_of([float(np.corrcoef(np.arange(len(each)), each)[0, 1]) for each in sparser])
+    """Correlation, over hidden layers, of depth with the drop of the active share that smoothing causes."""
+    clean, smoothed = (_layer_shares(sweep, where) for where in (_CLEAN, _SMOOTHED))
+    drops = [clean[seed] - smoothed[seed] for seed in clean]
+    return mean_of([float(np.corrcoef(np.arange(len(drop)), drop)[0, 1]) for drop in drops])
 
 
 def _layer_shares(sweep: Sweep, where: Where) -> dict[int, np.ndarray]:
@@ -70,297 +55,246 @@ def _layer_shares(sweep: Sweep, where: Where) -> dict[int, np.ndarray]:
     return {seed: np.array(values) for seed, values in zip(last["seed"], last["values"], strict=True)}
 
 
-CLAIMS = (
-    Claim(
-        "misclassification/fig1",
-        "Figure 1: test error 21 % with label noise p = 0.2",
-        "test error at the first epoch without training error, p = 0.2",
-        near(0.21, 0.04),
-        lambda sweep: mean_of(at_end(sweep, "interpolation_test_error", {"noise_rate": 0.2})),
-        at_any_size=False,
-    ),
-    Claim(
-        "misclassification/fig1",
-        "Figure 1: 47 active neurons with label noise p = 0.2",
-        "typical number of active neurons at that epoch, p = 0.2",
-        near(47, 7),
-        lambda sweep: mean_of(at_end(sweep, "interpolation_active_neurons", {"noise_rate": 0.2})),
-        at_any_size=False,
-    ),
-    Claim(
-        "misclassification/fig1",
-        "Figure 1: test error 49 % without label noise",
-        "test error at the first epoch without training error, p = 0",
-        near(0.49, 0.04),
-        lambda sweep: mean_of(at_end(sweep, "interpolation_test_error", {"noise_rate": 0.0})),
-        at_any_size=False,
-    ),
-    Claim(
-        "misclassification/fig1",
-        "Figure 1: 94 active neurons without label noise",
-        "typical number of active neurons at that epoch, p = 0",
-        near(94, 14),
-        lambda sweep: mean_of(at_end(sweep, "interpolation_active_neurons", {"noise_rate": 0.0})),
-        at_any_size=False,
-    ),
-    Claim(
-        "misclassification/fig1",
-        "Label noise yields better test accuracy",
-        "test error without noise minus that with p = 0.2",
-        at_least(0.02),
-        lambda sweep: _gain(sweep, "test_error"),
-    ),
-    Claim(
-        "misclassification/fig1",
-        "Label noise yields sparser activation",
-        "active neurons without noise minus those with p = 0.2",
-        at_least(20),
-        lambda sweep: _gain(sweep, "active_neurons"),
-    ),
-    Claim(
-        "misclassification/fig2",
-        "Theorem 2: under pure noise the norm of a neuron decays at a linear rate",
-        "squared correlation of norm and step while it falls, hinge",
-        at_least(0.98),
-        _linearity,
-        theory=lambda sweep: 1.0,
-    ),
-    Claim(
-        "misclassification/fig2",
-        "Figure 2: it levels off near d·h (hinge)",
-        "norm at the end over d·h",
-        _OF_ORDER_ONE,
-        lambda sweep: mean_of(at_end(sweep, "relative_level", _HINGE)),
-        theory=lambda sweep: 1.0,
-    ),
-    Claim(
-        "misclassification/fig2",
-        "Figure 2: it levels off near d·h (cross entropy)",
-        "norm at the end over d·h",
-        _OF_ORDER_ONE,
-        lambda sweep: mean_of(at_end(sweep, "weight_norm", _LOGISTIC) * 30),
-        theory=lambda sweep: 30**0.5,  # at a level of √(d·h), for h = 1/d²
-    ),
-    Claim(
-        "misclassification/fig3",
-        "Figure 3: without biases the weights decay to zero (hinge)",
-        "norm of the first layer at the end over the start",
-        at_most(0.15),
-        lambda sweep: _kept(sweep, "first_norm", _HINGE),
-    ),
-    Claim(
-        "misclassification/fig3",
-        "Figure 3: without biases the weights decay to zero (cross entropy)",
-        "norm of the first layer at the end over the start",
-        at_most(0.15),
-        lambda sweep: _kept(sweep, "first_norm", _LOGISTIC),
-    ),
-    Claim(
-        "misclassification/fig3",
-        "Theorem 1: learning noise lowers the norm of every layer of a homogeneous network",
-        "norm at the end over the start, of the layer that keeps most",
-        at_most(0.5),
-        _largest_layer,
-    ),
-    Claim(
-        "misclassification/fig4",
-        "Figure 4: with biases the neurons cease to fire",
-        "share of neurons that fire on an input at the end",
-        at_most(0.02),
-        _silent,
-        theory=lambda sweep: 0.0,
-    ),
-    Claim(
-        "misclassification/fig4",
-        "Figure 4: the biases turn negative",
-        "mean bias at the end",
-        at_most(0.0),
-        lambda sweep: mean_of(at_end(sweep, "mean_bias")),
-    ),
-    Claim(
-        "misclassification/fig4",
-        "Figure 4: the weights do not vanish",
-        "norm of the first layer at the end over the start, hinge",
-        at_least(0.1),
-        lambda sweep: _kept(sweep, "first_norm", _HINGE),
-    ),
-    Claim(
-        "misclassification/theorem4",
-        "Theorem 3: after training all outputs are small, |N(e_i)| < m·h",
-        "share of inputs for which it holds",
-        at_least(0.99),
-        lambda sweep: mean_of(at_end(sweep, "bounded_share")),
-        theory=lambda sweep: 1.0,
-    ),
-    Claim(
-        "misclassification/theorem4",
-        "Theorem 4: for a rate of at least 1 no neuron fires on any input",
-        "share of runs in which none does",
-        at_least(0.8),
-        _all_dead,
-        theory=lambda sweep: 1.0,
-    ),
-    Claim(
-        "misclassification/theorem4",
-        "Theorem 4: for a rate of at most 1/k about half of the neurons fire on an input",
-        "share of neurons that fire on an input",
-        near(0.5, 0.05),
-        _alive,
-        theory=lambda sweep: 0.5,
-    ),
-    Claim(
-        "misclassification/beyond",
-        "Label noise yields sparser activation, beyond the paper's settings",
-        "active neurons at p = 0 minus p = 0.2, mean over widths, scales and rates",
-        at_least(0.0),
-        lambda sweep: _gain(sweep, "active_neurons"),
-    ),
-    Claim(
-        "misclassification/beyond",
-        "Label noise yields better test accuracy, beyond the paper's settings",
-        "test error at p = 0 minus p = 0.2, mean over widths, scales and rates",
-        at_least(0.0),
-        lambda sweep: _gain(sweep, "test_error"),
-    ),
-    Claim(
-        "misclassification/fig5",
-        "Figure 5: without label noise 25 % of neurons are active",
-        "share of neurons that fire on an image at the end, p = 0",
-        near(0.25, 0.03),
-        lambda sweep: mean_of(at_end(sweep, "active_share", _CLEAN)),
-        at_any_size=False,
-    ),
-    Claim(
-        "misclassification/fig5",
-        "Figure 5: with label noise p = 0.1 only 6 % are",
-        "share of neurons that fire on an image at the end, p = 0.1",
-        near(0.06, 0.015),
-        lambda sweep: mean_of(at_end(sweep, "active_share", _NOISY)),
-        at_any_size=False,
-    ),
-    Claim(
-        "misclassification/fig5",
-        "Figure 5: label noise yields sparser activation",
-        "active share at p = 0 minus p = 0.1",
-        at_least(0.05),
-        lambda sweep: _change(sweep, "active_share", _CLEAN, _NOISY),
-    ),
-    Claim(
-        "misclassification/fig5",
-        "Figure 5: label noise yields better test accuracy",
-        "test error at p = 0 minus p = 0.1",
-        at_least(0.0),
-        lambda sweep: _change(sweep, "test_error", _CLEAN, _NOISY),
-    ),
-    Claim(
-        "misclassification/fig5",
-        "Section 6.5: label smoothing yields sparser activation too",
-        "active share without smoothing minus that with 0.1",
-        at_least(0.02),
-        lambda sweep: _change(sweep, "active_share", _CLEAN, _SMOOTHED),
-    ),
-    Claim(
-        "misclassification/fig5",
-        "Section 6.5: label smoothing generates denser representations than label noise",
-        "active share with smoothing 0.1 minus that with label noise p = 0.1",
-        at_least(0.0),
-        lambda sweep: _change(sweep, "active_share", _SMOOTHED, _NOISY),
-    ),
-    Claim(
-        "misclassification/fig5",
-        "Figure 6: 104 neurons are associated with a digit without label noise",
-        "neurons that fire at least twice as often for some digit as for any other, p = 0",
-        near(104, 20),
-        lambda sweep: mean_of(at_end(sweep, "class_neurons", _CLEAN)),
-        at_any_size=False,
-    ),
-    Claim(
-        "misclassification/fig5",
-        "Figure 6: 222 neurons are associated with a digit with label noise p = 0.1",
-        "neurons that fire at least twice as often for some digit as for any other, p = 0.1",
-        near(222, 30),
-        lambda sweep: mean_of(at_end(sweep, "class_neurons", _NOISY)),
-        at_any_size=False,
-    ),
-    Claim(
-        "misclassification/fig5",
-        "Figure 6: with label noise more neurons are associated with a digit",
-        "such neurons at p = 0.1 minus those at p = 0",
-        at_least(20),
-        lambda sweep: _change(sweep, "class_neurons", _NOISY, _CLEAN),
-    ),
-    Claim(
-        "misclassification/resnet20",
-        "Section 6.4: test accuracy of more than 92 % without label smoothing",
-        "test error at the end, without smoothing",
-        at_most(0.08),
-        lambda sweep: mean_of(at_end(sweep, "test_error", _CLEAN)),
-        at_any_size=False,
-    ),
-    Claim(
-        "misclassification/resnet20",
-        "Section 6.4: test accuracy of more than 92 % with label smoothing 0.1",
-        "test error at the end, smoothing 0.1",
-        at_most(0.08),
-        lambda sweep: mean_of(at_end(sweep, "test_error", _SMOOTHED)),
-        at_any_size=False,
-    ),
-    Claim(
-        "misclassification/resnet20",
-        "Section 6.4: 46.9 % of the last hidden layer is active without label smoothing",
-        "share of its 4,096 neurons that fire on an image, without smoothing",
-        near(0.469, 0.04),
-        lambda sweep: mean_of(at_end(sweep, "active_share", _CLEAN)),
-        at_any_size=False,
-    ),
-    Claim(
-        "misclassification/resnet20",
-        "Section 6.4: 27.5 % of the last hidden layer is active with label smoothing 0.1",
-        "share of its 4,096 neurons that fire on an image, smoothing 0.1",
-        near(0.275, 0.04),
-        lambda sweep: mean_of(at_end(sweep, "active_share", _SMOOTHED)),
-        at_any_size=False,
-    ),
-    Claim(
-        "misclassification/resnet20",
-        "Section 6.4: label smoothing makes the last hidden layer sparser",
-        "its active share without smoothing minus that with 0.1",
-        at_least(0.02),
-        lambda sweep: _change(sweep, "active_share", _CLEAN, _SMOOTHED),
-    ),
-    Claim(
-        "misclassification/resnet20",
-        "Section 6.4: the deeper the layer, the more so",
-        "correlation of a layer's number with how much sparser it is",
-        at_least(0.0),
-        _deepening,
-    ),
-    Claim(
-        "misclassification/beyond-images",
-        "Label noise yields sparser activation on images, beyond the paper's settings",
-        "active share at p = 0 minus p = 0.1, mean over widths, scales, losses and trained layers",
-        at_least(0.0),
-        lambda sweep: _change(sweep, "active_share", {"noise_rate": 0.0}, {"noise_rate": 0.1}),
-    ),
-    Claim(
-        "misclassification/beyond-images",
-        "Section 2: it does even if only one layer of weights is trained",
-        "active share at p = 0 minus p = 0.1, the first layer trained alone",
-        at_least(0.02),
-        lambda sweep: _change(
-            sweep, "active_share", {"noise_rate": 0.0, "trained": "first"}, {"noise_rate": 0.1, "trained": "first"}
+def _numbers_of_figure_1(noise: str, rate: str, where: Where, error: float, neurons: int, within: int) -> list[Claim]:
+    return [
+        full_size(
+            f"Figure 1: {error:.0%} test error {noise}".replace("%", " %"),
+            f"test error at the first epoch without training error, {rate}",
+            near(error, 0.04),
+            final("interpolation_test_error", where),
+        ),
+        full_size(
+            f"Figure 1: {neurons} active neurons {noise}",
+            f"active neurons on a typical input, at the first epoch without training error, {rate}",
+            near(neurons, within),
+            final("interpolation_active_neurons", where),
+        ),
+    ]
+
+
+CLAIMS = {
+    "misclassification/fig1": (
+        *_numbers_of_figure_1("with label noise p = 0.2", "p = 0.2", _FIFTH, 0.21, 47, 7),
+        *_numbers_of_figure_1("without label noise", "p = 0", _NO_NOISE, 0.49, 94, 14),
+        Claim(
+            "Figure 1: label noise lowers the test error",
+            "test error, p = 0 minus p = 0.2",
+            at_least(0.02),
+            difference("test_error", _NO_NOISE, _FIFTH),
+        ),
+        Claim(
+            "Figure 1: label noise makes activations sparser",
+            "active neurons, p = 0 minus p = 0.2",
+            at_least(20),
+            difference("active_neurons", _NO_NOISE, _FIFTH),
         ),
     ),
-    Claim(
-        "misclassification/beyond-images",
-        "Section 6.4: ten logistic losses yield sparser activation than the softmax's cross entropy",
-        "active share at p = 0.1 of the softmax minus that of logistic losses, both layers trained",
-        at_least(0.0),
-        lambda sweep: _change(
-            sweep,
-            "active_share",
-            {"noise_rate": 0.1, "trained": "both", "loss": "softmax"},
-            {"noise_rate": 0.1, "trained": "both", "loss": "logistic"},
+    "misclassification/fig2": (
+        Claim(
+            "Theorem 2: under pure noise the norm of a neuron decays at a linear rate",
+            "squared correlation of norm and step while the norm falls, hinge loss",
+            at_least(0.98),
+            _linearity,
+            theory=1.0,
+        ),
+        Claim(
+            "Figure 2: the norm levels off near d·h (hinge loss)",
+            "norm at the end over d·h",
+            _SAME_ORDER,
+            final("relative_level", _HINGE),
+            theory=1.0,
+        ),
+        Claim(
+            "Figure 2: the norm levels off near d·h (cross entropy)",
+            "norm at the end over d·h",
+            _SAME_ORDER,
+            lambda sweep: mean_of(at_end(sweep, "weight_norm", _LOGISTIC) / theory.hinge_level(_DIM, _RATE)),
+            theory=float(theory.logistic_level(_DIM, _RATE) / theory.hinge_level(_DIM, _RATE)),
         ),
     ),
-)
+    "misclassification/fig3": (
+        *(
+            Claim(
+                f"Figure 3: without biases the weights decay to zero ({name})",
+                "norm of the first layer, end over start",
+                at_most(0.15),
+                end_over_start("first_norm", loss),
+            )
+            for name, loss in (("hinge loss", _HINGE), ("cross entropy", _LOGISTIC))
+        ),
+        Claim(
+            "Theorem 1: learning noise lowers the norm of every layer of a homogeneous network",
+            "norm, end over start, of the layer that keeps most of it",
+            at_most(0.5),
+            _largest_layer,
+        ),
+    ),
+    "misclassification/fig4": (
+        Claim(
+            "Figure 4b: with biases the neurons stop firing",
+            "share of neurons that fire on an input at the end",
+            at_most(0.02),
+            final("active_share"),
+            theory=0.0,
+        ),
+        Claim("Figure 4c: the biases turn negative", "mean bias at the end", at_most(0.0), final("mean_bias")),
+        Claim(
+            "Figure 4a: with biases the weights do not decay to zero",
+            "norm of the first layer, end over start, hinge loss",
+            at_least(0.1),
+            end_over_start("first_norm", _HINGE),
+        ),
+    ),
+    "misclassification/theorem4": (
+        Claim(
+            "Theorem 3: after training all outputs are small, |N(e_i)| < m·h",
+            "share of inputs for which this holds",
+            at_least(0.99),
+            final("bounded_share"),
+            theory=1.0,
+        ),
+        Claim(
+            "Theorem 4: with a learning rate of at least 1, no neuron fires on any input",
+            "share of runs in which no neuron fires",
+            at_least(0.8),
+            _all_dead,
+            theory=1.0,
+        ),
+        Claim(
+            "Theorem 4: with a learning rate of at most 1/k, about half of the neurons fire on an input",
+            "share of neurons that fire on an input",
+            near(0.5, 0.05),
+            _alive,
+            theory=0.5,
+        ),
+    ),
+    "misclassification/beyond": (
+        Claim(
+            "Beyond the paper: label noise makes activations sparser in other settings too",
+            "active neurons, p = 0 minus p = 0.2, mean over widths, scales and rates",
+            at_least(0.0),
+            difference("active_neurons", _NO_NOISE, _FIFTH),
+        ),
+        Claim(
+            "Beyond the paper: label noise lowers the test error in other settings too",
+            "test error, p = 0 minus p = 0.2, mean over widths, scales and rates",
+            at_least(0.0),
+            difference("test_error", _NO_NOISE, _FIFTH),
+        ),
+    ),
+    "misclassification/fig5": (
+        *(
+            full_size(
+                f"Figure 5: {share} of the neurons are active {noise}",
+                f"share of neurons that fire on an image at the end, {rate}",
+                holds,
+                final("active_share", where),
+            )
+            for share, noise, rate, holds, where in (
+                ("25 %", "without label noise", "p = 0", near(0.25, 0.03), _CLEAN),
+                ("6 %", "with label noise p = 0.1", "p = 0.1", near(0.06, 0.015), _TENTH),
+            )
+        ),
+        Claim(
+            "Figure 5: label noise makes activations sparser",
+            "active share, p = 0 minus p = 0.1",
+            at_least(0.05),
+            difference("active_share", _CLEAN, _TENTH),
+        ),
+        Claim(
+            "Figure 5: label noise lowers the test error",
+            "test error, p = 0 minus p = 0.1",
+            at_least(0.0),
+            difference("test_error", _CLEAN, _TENTH),
+        ),
+        Claim(
+            "Section 6.5: label smoothing makes activations sparser too",
+            "active share, without smoothing minus with smoothing 0.1",
+            at_least(0.02),
+            difference("active_share", _CLEAN, _SMOOTHED),
+        ),
+        Claim(
+            "Section 6.5: label smoothing generates denser representations than label noise",
+            "active share, smoothing 0.1 minus label noise p = 0.1",
+            at_least(0.0),
+            difference("active_share", _SMOOTHED, _TENTH),
+        ),
+        *(
+            full_size(
+                f"Figure 6: {neurons} neurons are associated with a digit {noise}",
+                f"neurons that fire at least twice as often for one digit as for any other, {rate}",
+                near(neurons, within),
+                final("class_neurons", where),
+            )
+            for neurons, noise, rate, within, where in (
+                (104, "without label noise", "p = 0", 20, _CLEAN),
+                (222, "with label noise p = 0.1", "p = 0.1", 30, _TENTH),
+            )
+        ),
+        Claim(
+            "Figure 6: with label noise more neurons are associated with a digit",
+            "neurons that are associated with a digit, p = 0.1 minus p = 0",
+            at_least(20),
+            difference("class_neurons", _TENTH, _CLEAN),
+        ),
+    ),
+    "misclassification/resnet20": (
+        *(
+            full_size(
+                f"Section 6.4: test accuracy is above 92 % {smoothing}",
+                f"test error at the end, {smoothing}",
+                at_most(0.08),
+                final("test_error", where),
+            )
+            for smoothing, where in (("without label smoothing", _CLEAN), ("with label smoothing 0.1", _SMOOTHED))
+        ),
+        *(
+            full_size(
+                f"Section 6.4: {share * 100:.1f} % of the last hidden layer is active {smoothing}",
+                f"share of its 4,096 neurons that fire on an image, {smoothing}",
+                near(share, 0.04),
+                final("active_share", where),
+            )
+            for share, smoothing, where in (
+                (0.469, "without label smoothing", _CLEAN),
+                (0.275, "with label smoothing 0.1", _SMOOTHED),
+            )
+        ),
+        Claim(
+            "Section 6.4: label smoothing makes the last hidden layer sparser",
+            "active share of the layer, without smoothing minus with smoothing 0.1",
+            at_least(0.02),
+            difference("active_share", _CLEAN, _SMOOTHED),
+        ),
+        Claim(
+            "Section 6.4: label smoothing makes deeper layers sparser than early ones",
+            "correlation of a layer's depth with how much sparser it becomes",
+            at_least(0.0),
+            _deepening,
+        ),
+    ),
+    "misclassification/beyond-images": (
+        Claim(
+            "Beyond the paper: label noise makes activations on images sparser in other settings too",
+            "active share, p = 0 minus p = 0.1, mean over widths, scales, losses and trained layers",
+            at_least(0.0),
+            difference("active_share", _NO_NOISE, _TENTH),
+        ),
+        Claim(
+            "Section 2: label noise makes activations sparser even if only one layer of weights is trained",
+            "active share, p = 0 minus p = 0.1, only the first layer trained",
+            at_least(0.02),
+            difference("active_share", {**_NO_NOISE, "trained": "first"}, {**_TENTH, "trained": "first"}),
+        ),
+        Claim(
+            "Section 6.4: ten logistic losses make activations sparser than the cross entropy of a softmax",
+            "active share at p = 0.1, softmax minus logistic losses, both layers trained",
+            at_least(0.0),
+            difference(
+                "active_share",
+                {**_TENTH, "trained": "both", "loss": "softmax"},
+                {**_TENTH, "trained": "both", **_LOGISTIC},
+            ),
+        ),
+    ),
+}

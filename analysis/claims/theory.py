@@ -1,7 +1,7 @@
-"""What the papers' theorems predict, as plain functions of the parameters, to put beside what was measured.
+"""The papers' predictions as functions of the parameters, for claims and for tests of the tasks.
 
-Angles are in radians, times in steps. All functions take numbers or arrays. The tasks have formulas of their own where
-they measure a distance from theory, as they know nothing of this package; the tests hold the two together.
+Angles are in radians, times in steps. All functions take numbers or arrays. Tasks can't import this package, so those
+that measure a distance from theory have their own formulas; the tests compare the two.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 
 
 def feature_angle(input_angle: ArrayLike, hidden_layers: int) -> Floats:
-    """Angle between two inputs' features after so many ReLU layers of infinite width (Equation 14)."""
+    """Angle between two inputs' features after this many ReLU layers of infinite width (Equation 14)."""
     angle = _floats(input_angle)
     for _ in range(hidden_layers):
         angle = np.arccos(np.clip((1 - angle / np.pi) * np.cos(angle) + np.sin(angle) / np.pi, -1, 1))
@@ -24,7 +24,7 @@ def feature_angle(input_angle: ArrayLike, hidden_layers: int) -> Floats:
 def gradient_angle(input_angle: ArrayLike, hidden_layers: int, activation: str = "relu") -> Floats:
     """Angle θ_h between the derivatives of an infinitely wide network at two inputs (Equation 13).
 
-    For the linear network all layers keep the inputs' angle, and so does θ_h.
+    Every layer of a linear network preserves the angle of the inputs, so θ_h is that angle.
     """
     angle = _floats(input_angle)
     if activation == "linear":
@@ -37,32 +37,26 @@ def gradient_angle(input_angle: ArrayLike, hidden_layers: int, activation: str =
     return _floats(np.arccos(np.clip(np.mean(terms, axis=0), -1, 1)))
 
 
-def first_gradient_ratio(noise_rate: ArrayLike) -> Floats:
-    """‖g_noise‖/‖g_clean‖ at initialization, δ/(1 − δ)."""
-    return _floats(noise_rate) / (1 - _floats(noise_rate))
+def width_deviation(width: ArrayLike) -> Floats:
+    """Order of a finite network's deviation from infinite width, 1/√m: sums over m neurons deviate by this much."""
+    return _floats(_floats(width) ** -0.5)
+
+
+def first_gradient_ratio(noise_rate: ArrayLike, classes: ArrayLike = 2) -> Floats:
+    """‖g_noise‖/‖g_clean‖ at initialization, δ/(1 − δ), over the number of classes that a noisy label can name."""
+    return _floats(noise_rate) / (1 - _floats(noise_rate)) / (_floats(classes) - 1)
 
 
 # Label-noise SGD
 
 
-def escape_step(width: ArrayLike, sigma: ArrayLike, step_size: ArrayLike) -> Floats:
-    """T₁ of Theorem 3.2, by which all neurons have left the lazy regime: 384·√(log m)/(σ²η²√m)."""
-    m, noise = _floats(width), (_floats(sigma) * _floats(step_size)) ** 2
-    return _floats(384 * np.sqrt(np.log(m)) / (noise * np.sqrt(m)))
-
-
-def small_norm_level(step_size: ArrayLike) -> Floats:
-    """What the mean squared norm falls below in Lemma 3.3, √η; also the bound on weights where phase II begins."""
-    return np.sqrt(_floats(step_size))
-
-
 def small_norm_bound(step_size: ArrayLike) -> Floats:
-    """The step by which Lemma 3.3 says so, 1/η²."""
+    """The step by which the mean squared norm is below √η, by Lemma 3.3: 1/η²."""
     return _floats(_floats(step_size) ** -2)
 
 
 def small_norm_step(step_size: ArrayLike) -> Floats:
-    """When it does fall below √η, where θ* is small: a neuron's squared norm, 1 at first, decays as exp(-η^1.5·t)."""
+    """The step at which the mean squared norm reaches √η if θ* is small: it starts at 1 and decays as exp(-η^1.5·t)."""
     return -0.5 * np.log(_floats(step_size)) * _floats(step_size) ** -1.5
 
 
@@ -71,7 +65,7 @@ def expected_square_norm(
 ) -> Floats:
     """Mean squared norm of neurons whose output weights oscillate (Equations 5, 6), over the oscillation's randomness.
 
-    It is exact for inputs of covariance I: `active` neurons move at the same steps, and `steps` counts these alone.
+    It is exact for inputs of covariance I. `active` neurons move at the same steps, and `steps` counts only these.
     """
     pull = _floats(step_size) ** 1.5
     decay = 1 - 2 * pull + pull**2 * _floats(active)
@@ -85,7 +79,10 @@ def alignment_step(step_size: ArrayLike, target_norm: ArrayLike) -> Floats:
 
 
 def growth_step(step_size: ArrayLike, target_norm: ArrayLike) -> Floats:
-    """T₂ with the factor 1/η that the printed one lacks: weights grow by 1 + η‖θ*‖ per step, so by 1/η until then."""
+    """T₂ of Lemma 3.4 with the factor 1/η that the printed one lacks.
+
+    Weights grow by the factor 1 + η‖θ*‖ per step, and by 1/η until T₂.
+    """
     return alignment_step(step_size, target_norm) / _floats(step_size)
 
 
@@ -97,56 +94,52 @@ def convergence_steps(step_size: ArrayLike, target_norm: ArrayLike) -> Floats:
 def final_alignment(
     step_size: ArrayLike, width: ArrayLike, target_norm: ArrayLike, init_scale: ArrayLike = 1.0
 ) -> Floats:
-    """Cosine with θ* that neurons of size √η·init_scale are left with once they share θ* equally.
+    """Final cosine with θ* of neurons that start with size √η·init_scale and share θ* equally.
 
-    Each then has ‖θ*‖/m along θ*, squared, and across it what it started with.
+    Each neuron's squared component along θ* is ‖θ*‖/m; its component across θ* keeps its initial size.
     """
     across = _floats(init_scale) ** 2 * _floats(step_size)
     return _floats((1 + across * _floats(width) / _floats(target_norm)) ** -0.5)
 
 
-# XOR clusters
-
-
-def early_step(step_size: ArrayLike) -> Floats:
-    """T of Theorem 1, 1 + 1/(4·step)."""
-    return 1 + 1 / (4 * _floats(step_size))
-
-
 # Regularization by misclassification
 
 
-def flip_rate(replacement_rate: ArrayLike, classes: int = 2) -> Floats:
-    """Share of labels that are wrong where a share is replaced by uniformly random ones."""
-    return _floats(replacement_rate) * (1 - 1 / classes)
+def hinge_level(dim: ArrayLike, rate: ArrayLike) -> Floats:
+    """Order of the norm at which a neuron levels off under pure noise with the hinge loss, d·h (Theorem 2)."""
+    return _floats(dim) * _floats(rate)
+
+
+def logistic_level(dim: ArrayLike, rate: ArrayLike) -> Floats:
+    """The same for cross entropy, √(d·h): its slope at 0 is finite, so the pull fades as the norm falls."""
+    return np.sqrt(_floats(dim) * _floats(rate))
 
 
 # Self-labeling
 
 
 def recoverable_corruption(alpha: ArrayLike, classes: int = 2) -> Floats:
-    """Share ρ of wrong labels below which all refined labels are nearest to the truth, in the limit of alike crops.
+    """Share ρ of wrong labels below which every refined label is nearest to the truth, if a sample's crops are equal.
 
-    The network then says the mean label of a sample's crops, wrong by at most ρ·D, where D = (classes - 1)·δ is the
-    largest distance of labels; (1 - α)·D + α·ρ·D < δ/2 gives the share. It is exact for two classes.
+    The network then predicts the mean label of a sample's crops, which is wrong by at most ρ·D, where D =
+    (classes - 1)·δ is the largest distance of labels; (1 - α)·D + α·ρ·D < δ/2 gives ρ. It is exact for two classes.
     """
     weight = _floats(alpha)
     allowed = 1 / (2 * (classes - 1)) - (1 - weight)
     return np.where(allowed > 0, allowed / np.where(weight > 0, weight, 1), 0)
 
 
-def guaranteed_corruption(separation: ArrayLike) -> Floats:
-    """The share ρ up to which Theorem 2 promises that all labels are recovered, δ/32."""
-    return _floats(separation) / 32
+def refined_over_given_error(alpha: ArrayLike, corruption: ArrayLike) -> Floats:
+    """‖ỹ − y*‖/‖y − y*‖ for two classes, if a sample's crops are equal.
 
-
-def guaranteed_alpha(separation: ArrayLike) -> Floats:
-    """The least weight α of the network's own labels for which it does, 1 - ¾·δ."""
-    return 1 - 0.75 * _floats(separation)
+    A refined label is (1 - α)·given + α·mean, where the mean label of the sample's crops is wrong by ρ.
+    """
+    own = (1 - _floats(alpha)) ** 2
+    return np.sqrt(own + (1 - own) * _floats(corruption))
 
 
 def refined_error_bound(alpha: ArrayLike, given_error: ArrayLike, zeta: ArrayLike) -> Floats:
-    """Theorem 2's bound on ‖ỹ − y*‖/√n, from that of the given labels and the network's own error ζ."""
+    """Theorem 2's bound on ‖ỹ − y*‖/√n, from the error of the given labels and the network's own error ζ."""
     return (1 - _floats(alpha)) * _floats(given_error) + _floats(alpha) * _floats(zeta)
 
 

@@ -53,9 +53,9 @@ def command(
             return code
     findings = {experiment: _findings(experiment, store, quick) for experiment in chosen}
     if as_json:
-        options.put_json([_described(finding) for found in findings.values() for finding in found])
+        options.put_json([_described(name, finding) for name, found in findings.items() for finding in found])
     elif markdown:
-        click.echo(_table([finding for found in findings.values() for finding in found if finding.estimate]))
+        click.echo(_table(findings))
     elif names:
         click.echo("\n\n".join(_page(experiment, found) for experiment, found in findings.items() if found))
     else:
@@ -103,13 +103,13 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
     """What the store says of each claim of the experiment."""
     import mislabel
     from mislabel.analysis.claims.claim import Finding, judged
-    from mislabel.analysis.claims.registry import claims_of
+    from mislabel.analysis.claims.registry import CLAIMS
     from mislabel.sweeps.errors import MislabelError
     from mislabel.sweeps.papers.bundled import sweep_name
     from mislabel.sweeps.store.store import Store
 
     name = sweep_name(experiment, quick)
-    claims = [claim for claim in claims_of(experiment) if claim.at_any_size or not quick]
+    claims = [claim for claim in CLAIMS[experiment] if claim.at_any_size or not quick]
     if name not in Store(store).names():
         return [Finding(claim) for claim in claims]
     sweep = mislabel.load(store, name)
@@ -154,17 +154,19 @@ def _page(experiment: str, findings: "list[Finding]") -> str:
     return "\n".join(lines)
 
 
-def _table(findings: "list[Finding]") -> str:
+def _table(findings: "dict[str, list[Finding]]") -> str:
     rows = [
         (
-            f"`{finding.claim.experiment}`",
+            f"`{experiment}`",
             finding.claim.paper,
             finding.claim.quantity,
             f"{finding.estimate}" + ("" if finding.theory is None else f"; theory {finding.theory:.4g}"),
             f"{finding.claim.holds}",
             f"**{finding.verdict}**" if finding.verdict == "not confirmed" else finding.verdict,
         )
-        for finding in findings
+        for experiment, found in findings.items()
+        for finding in found
+        if finding.estimate
     ]
     head = ("experiment", "the paper says", "what we measure", "ours", "holds where", "verdict")
     lines = [head, ("---",) * len(head), *rows]
@@ -182,10 +184,10 @@ def _list(findings: "dict[str, list[Finding]]") -> str:
     return columns(rows, ("experiment", "claims", *verdicts))
 
 
-def _described(finding: "Finding") -> dict[str, Any]:
+def _described(experiment: str, finding: "Finding") -> dict[str, Any]:
     claim, estimate = finding.claim, finding.estimate
     return {
-        "experiment": claim.experiment,
+        "experiment": experiment,
         "paper": claim.paper,
         "quantity": claim.quantity,
         "holds": str(claim.holds),

@@ -1,9 +1,13 @@
-"""Claims are decided by where an interval lies, and by nothing else."""
+"""The position of the interval decides a claim, and nothing else does."""
+
+import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from mislabel.analysis.claims.claim import Claim, Finding, Region, at_least, at_most, judged, near
-from mislabel.analysis.claims.registry import CLAIMS, claims_of
+from mislabel.analysis.claims.registry import CLAIMS
 from mislabel.analysis.statistics.estimate import Estimate
 from mislabel.sweeps.papers.bundled import experiments
 
@@ -21,34 +25,41 @@ from mislabel.sweeps.papers.bundled import experiments
         (float("-inf"), float("inf"), "undecided"),
     ],
 )
-def test_an_interval_within_the_region_confirms_one_outside_does_not_and_one_across_decides_nothing(
+def test_an_interval_inside_confirms_one_outside_does_not_and_one_across_the_edge_is_undecided(
     low: float, high: float, verdict: str
 ) -> None:
     assert Region(0, 1).verdict(Estimate((low + high) / 2, low, high, 5)) == verdict
 
 
-def test_a_value_that_is_not_a_number_decides_nothing() -> None:
+def test_a_missing_value_leaves_a_claim_undecided() -> None:
     nan = float("nan")
     for region in (at_least(0), at_most(0), near(0, 1)):
         assert region.verdict(Estimate(nan, float("-inf"), float("inf"), 3)) == "undecided"
 
 
-def test_regions_say_what_they_are() -> None:
+def test_regions_print_their_bounds() -> None:
     assert [str(region) for region in (at_least(0.5), at_most(3), near(2, 1))] == ["≥ 0.5", "≤ 3", "1 to 3"]
 
 
-def test_what_was_not_run_has_no_verdict() -> None:
-    assert Finding(CLAIMS[0]).verdict == "not run"
+def test_a_claim_without_an_estimate_is_not_run() -> None:
+    assert Finding(CLAIMS["xor-clusters/fig1"][0]).verdict == "not run"
 
 
-def test_every_claim_belongs_to_a_bundled_experiment_and_every_experiment_has_claims() -> None:
-    assert {claim.experiment for claim in CLAIMS} == set(experiments())
-    for experiment in experiments():
-        assert claims_of(experiment)
-    assert len({(claim.experiment, claim.paper, claim.quantity) for claim in CLAIMS}) == len(CLAIMS)
+def test_the_claims_are_those_of_the_bundled_experiments() -> None:
+    assert set(CLAIMS) == set(experiments())
+    for claims in CLAIMS.values():
+        assert len({(claim.paper, claim.quantity) for claim in claims}) == len(claims) > 0
 
 
-def test_a_finding_carries_estimate_theory_and_verdict() -> None:
-    claim = Claim("a/b", "it is one", "it", near(1, 0.1), lambda sweep: Estimate(1, 0.95, 1.05, 4), lambda sweep: 1.0)
-    finding = judged(claim, None)  # type: ignore[arg-type]  # this claim asks nothing of the sweep
+@pytest.mark.parametrize("experiment", CLAIMS)
+def test_every_claim_begins_with_its_location_in_the_paper(experiment: str) -> None:
+    location = re.compile(r"((Figures?|Table|Theorem|Lemma|Proposition|Equations|Section) [0-9]|Beyond the paper: )")
+    for claim in CLAIMS[experiment]:
+        assert location.match(claim.paper)
+
+
+@pytest.mark.parametrize("theory", [1.0, lambda sweep: 1.0])
+def test_a_finding_has_estimate_theory_and_verdict(theory: float | Callable[[Any], float]) -> None:
+    claim = Claim("Figure 1: it is one", "it", near(1, 0.1), lambda sweep: Estimate(1, 0.95, 1.05, 4), theory)
+    finding = judged(claim, None)  # type: ignore[arg-type]  # this claim does not read the sweep
     assert (finding.verdict, finding.theory) == ("confirmed", 1.0)

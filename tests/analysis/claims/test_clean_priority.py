@@ -1,4 +1,4 @@
-"""The story of a run of clean-priority learning, read off curves whose story is known."""
+"""The learning dynamics of a run, read from curves whose dynamics are known."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,21 +9,21 @@ import pandas as pd
 import pytest
 
 from mislabel.analysis.claims.claim import Region
-from mislabel.analysis.claims.clean_priority import _NEEDED, _STORY, _Run, _worst
+from mislabel.analysis.claims.clean_priority import _CURVES, _DYNAMICS, _Run, _worst_cell
 
 FRAMES = 31
 
 
 def curves(peak: int, best: int, noise: float = 0.0, seed: int = 0) -> pd.DataFrame:
-    """The residual of the noisy segment is largest at one frame, test error is smallest at another."""
+    """Curves with the largest noisy residual at frame `peak` and the smallest test error at frame `best`."""
     frame = np.arange(FRAMES)
     jitter = noise * np.random.default_rng(seed).standard_normal(FRAMES)
-    told = {name: np.zeros(FRAMES) for name in _NEEDED}
-    told["noisy_residual"] = 1 - np.abs(frame - peak) / FRAMES + jitter
-    told["test_error"] = np.abs(frame - best) / FRAMES
-    told["noisy_error"] = 0.5 + told["noisy_residual"] / 2
-    told["alpha"] = 0.4 + frame / FRAMES
-    return pd.DataFrame({"step": frame, **told})
+    values = {name: np.zeros(FRAMES) for name in _CURVES}
+    values["noisy_residual"] = 1 - np.abs(frame - peak) / FRAMES + jitter
+    values["test_error"] = np.abs(frame - best) / FRAMES
+    values["noisy_error"] = 0.5 + values["noisy_residual"] / 2
+    values["alpha"] = 0.4 + frame / FRAMES
+    return pd.DataFrame({"step": frame, **values})
 
 
 class Stored:
@@ -42,7 +42,7 @@ class Stored:
         return (self._runs if table == "runs" else self._curves)[list(columns)]
 
 
-def test_the_turn_is_where_the_noisy_residual_is_largest_however_single_frames_jump() -> None:
+def test_the_turning_point_has_the_largest_noisy_residual_even_if_single_frames_jump() -> None:
     def turn(table: pd.DataFrame) -> int:
         return int(str(_Run(table).turn.name))
 
@@ -52,33 +52,35 @@ def test_the_turn_is_where_the_noisy_residual_is_largest_however_single_frames_j
     assert np.std(turns) < 4
 
 
-def test_the_start_is_read_as_it_was_measured() -> None:
+def test_the_start_is_not_smoothed() -> None:
     table = curves(12, 12)
     table.loc[0, "alpha"] = 0.1
     run = _Run(table)
     assert run.first["alpha"] == 0.1
-    assert _STORY["alpha grows"](run) == pytest.approx((0.4 + 12 / FRAMES) / 0.1)
+    assert _DYNAMICS["alpha grows"].value(run) == pytest.approx((0.4 + 12 / FRAMES) / 0.1)
     assert run.smooth["alpha"].min() > 0.4
 
 
-@pytest.mark.parametrize(("peak", "best", "missed"), [(10, 10, 0.0), (20, 10, 0.5), (10, 30, 1.0), (30, 30, 1.0)])
-def test_a_minimum_far_from_the_turn_or_at_the_end_is_missed(peak: int, best: int, missed: float) -> None:
-    assert _Run(curves(peak, best)).missed() == pytest.approx(missed, abs=0.1)
+@pytest.mark.parametrize(("peak", "best", "excess"), [(10, 10, 0.0), (20, 10, 0.5), (10, 30, 1.0), (30, 30, 1.0)])
+def test_excess_test_error_is_large_if_the_minimum_is_far_from_the_turning_point_or_at_the_end(
+    peak: int, best: int, excess: float
+) -> None:
+    assert _Run(curves(peak, best)).excess_test_error() == pytest.approx(excess, abs=0.1)
 
 
-def test_where_noisy_labels_are_never_learned_their_error_does_not_fall() -> None:
-    assert _STORY["noisy error falls"](_Run(curves(30, 10))) == pytest.approx(0)
-    assert _STORY["noisy error falls"](_Run(curves(10, 10))) > 0.2
+def test_noisy_error_does_not_fall_if_noisy_labels_are_never_learned() -> None:
+    assert _DYNAMICS["noisy error falls"].value(_Run(curves(30, 10))) == pytest.approx(0)
+    assert _DYNAMICS["noisy error falls"].value(_Run(curves(10, 10))) > 0.2
 
 
-def test_the_worst_cell_decides_and_a_run_that_diverged_leaves_it_undecided() -> None:
+def test_the_worst_cell_decides_and_a_diverged_run_makes_it_undecided() -> None:
     good, bad = curves(10, 10), curves(30, 10)
-    holds = Region(low=0.1)
+    holds, falls = Region(low=0.1), _DYNAMICS["noisy error falls"].value
     sweep: Any = Stored([("done", good), ("done", bad), ("done", good), ("done", bad)])
-    assert holds.verdict(_worst(sweep, "noisy error falls", holds)) == "not confirmed"
+    assert holds.verdict(_worst_cell(sweep, falls, holds)) == "not confirmed"
     sweep = Stored([("done", good)] * 4)
-    assert holds.verdict(_worst(sweep, "noisy error falls", holds)) == "confirmed"
+    assert holds.verdict(_worst_cell(sweep, falls, holds)) == "confirmed"
     sweep = Stored([*[("done", good)] * 3, ("diverged", good)])
-    found = _worst(sweep, "noisy error falls", holds)
+    found = _worst_cell(sweep, falls, holds)
     assert math.isnan(found.mean)
     assert holds.verdict(found) == "undecided"

@@ -1,4 +1,4 @@
-"""Closed forms, against simulations, limits and the tasks' own formulas."""
+"""Closed forms agree with simulations, limits and the tasks' own formulas."""
 
 import numpy as np
 import pytest
@@ -59,10 +59,9 @@ def test_the_task_measures_deviations_from_the_same_angles(activation: str) -> N
 
 
 @given(sigma=st.floats(0.01, 10), step_size=st.floats(1e-4, 1), width=st.integers(2, 1000))
-def test_the_escape_step_is_that_of_the_task(sigma: float, step_size: float, width: int) -> None:
+def test_the_task_measures_the_escape_step_of_theorem_3_2(sigma: float, step_size: float, width: int) -> None:
     lanes = Lanes([Params(width=width, sigma=sigma, step_size=step_size, precision="float64")], [0])
     found = _theory_escape_step(lanes).item()
-    assert theory.escape_step(width, sigma, step_size) == pytest.approx(found)
     assert found == pytest.approx(384 * np.sqrt(np.log(width)) / (sigma**2 * step_size**2 * np.sqrt(width)))
 
 
@@ -89,7 +88,7 @@ def test_norms_are_small_before_the_bound_of_lemma_3_3(step_size: float) -> None
     active = max(1, round(step_size**-0.5 / 2))
     # Half of the steps move a neuron.
     found = theory.expected_square_norm(steps / 2, step_size, active, target_norm=0.0)
-    assert found == pytest.approx(theory.small_norm_level(step_size), rel=0.5)
+    assert found == pytest.approx(np.sqrt(step_size), rel=0.5)
 
 
 @given(st.floats(1e-6, 0.3), st.floats(0.01, 1))
@@ -108,13 +107,22 @@ def test_neurons_align_the_better_the_smaller_they_start() -> None:
     assert theory.final_alignment(0.09, 4, 0.64, init_scale=0.01) > 0.9999
 
 
-def test_rates_and_times_of_the_other_papers() -> None:
+def test_noisy_gradients_are_split_over_the_other_classes() -> None:
     assert theory.first_gradient_ratio(0.3) == pytest.approx(3 / 7)
-    assert theory.early_step(0.05) == pytest.approx(6)
-    assert theory.flip_rate(0.2) == pytest.approx(0.1)
-    assert theory.flip_rate(0.1, classes=10) == pytest.approx(0.09)
-    assert theory.guaranteed_corruption(0.64) == pytest.approx(0.02)
-    assert theory.guaranteed_alpha(0.4) == pytest.approx(0.7)
+    assert theory.first_gradient_ratio(0.3, classes=10) == pytest.approx(3 / 7 / 9)
+
+
+def test_a_neuron_keeps_a_larger_norm_with_cross_entropy_than_with_the_hinge_loss() -> None:
+    assert theory.hinge_level(30, 30**-2) == pytest.approx(1 / 30)
+    assert theory.logistic_level(30, 30**-2) == pytest.approx(30**-0.5)
+
+
+def test_the_error_of_refined_labels_is_that_of_a_simulation() -> None:
+    alpha, corruption = 0.8, 0.2
+    wrong = np.random.default_rng(0).permutation(100) < 100 * corruption
+    refined = (1 - alpha) * wrong + alpha * wrong.mean()
+    found = np.linalg.norm(refined) / np.linalg.norm(wrong)
+    assert theory.refined_over_given_error(alpha, corruption) == pytest.approx(found)
     assert theory.refined_error_bound(0.75, 0.4, 0.1) == pytest.approx(0.175)
 
 

@@ -1,0 +1,47 @@
+"""Quantities that several papers' claims measure. All are means over seeds; comparisons pair runs with equal seeds."""
+
+import pandas as pd
+
+from mislabel.analysis.claims.claim import Measure
+from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, mean_of
+from mislabel.analysis.sweep import Sweep, Where
+
+
+def final(metric: str, where: Where | None = None) -> Measure:
+    """The metric at the end of training."""
+    return lambda sweep: mean_of(at_end(sweep, metric, where))
+
+
+def difference(metric: str, first: Where, second: Where) -> Measure:
+    """The metric at the end of the first runs minus that of the second runs, for seeds that both have."""
+
+    def measure(sweep: Sweep) -> Estimate:
+        one, other = at_end(sweep, metric, first).align(at_end(sweep, metric, second), join="inner")
+        return mean_of(one - other)
+
+    return measure
+
+
+def ratio(metric: str, reference: str, where: Where) -> Measure:
+    """One metric divided by another, both at the end of training."""
+    return lambda sweep: mean_of(at_end(sweep, metric, where) / at_end(sweep, reference, where))
+
+
+def end_over_start(metric: str, where: Where | None = None) -> Measure:
+    """The metric at the end of training divided by its value at step 0."""
+    return lambda sweep: mean_of(at_end(sweep, metric, where) / at_step(sweep, metric, 0, where))
+
+
+def estimates(values: pd.Series, groups: pd.Series) -> list[Estimate]:
+    """One estimate per group."""
+    return [mean_of(rows) for _, rows in values.groupby(groups)]
+
+
+def largest(sweep: Sweep, parameter: str) -> float:
+    """The parameter's largest value in the sweep."""
+    return float(sweep.read("runs", [parameter])[parameter].max())
+
+
+def smallest(sweep: Sweep, parameter: str) -> float:
+    """The parameter's smallest value in the sweep."""
+    return float(sweep.read("runs", [parameter])[parameter].min())
