@@ -38,6 +38,8 @@ class Parameter:
     above: float | None = None
     below: float | None = None
     choices: tuple[Value, ...] | None = None
+    earlier: Value | None = None
+    """The value that runs had before the task had this parameter; None if the parameter is not an addition."""
 
     def problem(self, value: object) -> str | None:
         """What is wrong with `value`, or None. The sentence starts with the value."""
@@ -87,9 +89,16 @@ def shape(
     at_least: float | None = None,
     at_most: float | None = None,
     choices: Sequence[Value] | None = None,
+    earlier: T | None = None,
 ) -> T:
-    """A parameter that the runs of a pack must agree on."""
-    return _field(default, kind="shape", help=help, at_least=at_least, at_most=at_most, choices=choices)
+    """A parameter that the runs of a pack must agree on.
+
+    Give `earlier` if you add the parameter to a task that has stored runs: the value that describes those runs. They
+    keep their ids and count as runs with that value.
+    """
+    return _field(
+        default, kind="shape", help=help, at_least=at_least, at_most=at_most, choices=choices, earlier=earlier
+    )
 
 
 def knob(
@@ -101,12 +110,15 @@ def knob(
     above: float | None = None,
     below: float | None = None,
     between: tuple[float, float] | None = None,
+    earlier: T | None = None,
 ) -> T:
-    """A number that may differ from lane to lane; `between` includes both ends."""
+    """A number that may differ from lane to lane; `between` includes both ends. For `earlier` see `shape`."""
     if isinstance(default, str):
         raise TypeError(f"a knob is a number, not the string {default!r}; make it a shape")
     low, high = between if between is not None else (at_least, at_most)
-    return _field(default, kind="knob", help=help, at_least=low, at_most=high, above=above, below=below)
+    return _field(
+        default, kind="knob", help=help, at_least=low, at_most=high, above=above, below=below, earlier=earlier
+    )
 
 
 def _field(default: T, choices: Sequence[Value] | None = None, **declared: Any) -> T:
@@ -126,9 +138,14 @@ def _declared(params: Any) -> dict[str, Parameter]:
     for field in dataclasses.fields(params):
         if _KEY not in field.metadata:
             raise TypeError(f"{params.__qualname__}.{field.name}: declare it with shape(...) or knob(...)")
-        declared[field.name] = Parameter(
+        parameter = Parameter(
             name=field.name, type=hints[field.name], default=cast(Value, field.default), **field.metadata[_KEY]
         )
+        if parameter.earlier is not None:
+            if problem := parameter.problem(parameter.earlier):
+                raise ValueError(f"{params.__qualname__}.{field.name}: earlier: {problem}")
+            parameter = dataclasses.replace(parameter, earlier=parameter.typed(parameter.earlier))
+        declared[field.name] = parameter
     return declared
 
 

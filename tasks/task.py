@@ -72,6 +72,11 @@ class Task(Generic[P]):
         return [name for name, parameter in self.parameters.items() if parameter.kind == kind]
 
     @property
+    def earlier(self) -> dict[str, Value]:
+        """For each parameter that was added to the task later, the value that runs had before."""
+        return {name: p.earlier for name, p in self.parameters.items() if p.earlier is not None}
+
+    @property
     def has_weights(self) -> bool:
         """Whether a run's weights can be kept."""
         return self.weights is not _no_weights

@@ -264,7 +264,7 @@ class Space:
         declared = self.task.parameters
         kept = {name: [declared[name].typed(v) for v in column[keep].tolist()] for name, column in columns.items()}
         common = {name: value for name, value in self.base.items() if name not in kept}
-        return Cells(cell_ids(self.task.name, self.task.version, common, kept, int(keep.sum())), common, kept)
+        return Cells(cell_ids(self.task, common, kept, int(keep.sum())), common, kept)
 
 
 def _within(spec: Spec, fixed: Mapping[str, Value]) -> tuple[dict[str, Value], ...]:

@@ -31,7 +31,7 @@ def reuse(spec: Spec, task: Task[Any], store: Store, data: Mapping[str, str] = M
     """
     taken = {}
     for name, runs in reusable_runs(spec, task, store, data).items():
-        tables = _tables(store.sweep(name), runs)
+        tables = _tables(store.sweep(name), runs, task)
         if tables:
             files, donor = store.sweep(spec.name), store.sweep(name)
             for launch in set(donor.names("launches")) - set(files.names("launches")):
@@ -77,9 +77,9 @@ def _wanted(spec: Spec, task: Task[Any], files: SweepFiles, donors: Mapping[str,
     return wanted
 
 
-def _tables(donor: SweepFiles, runs: list[str]) -> dict[str, pa.Table]:
+def _tables(donor: SweepFiles, runs: list[str], task: Task[Any]) -> dict[str, pa.Table]:
     """All rows of these runs; none where a part is damaged."""
     chosen = pc.field("run_id").isin(runs)
     with suppress(StoreError):
-        return {table: donor.read(table, where=chosen) for table in TABLES if donor.parts(table)}
+        return {table: donor.read(table, where=chosen, earlier=task.earlier) for table in TABLES if donor.parts(table)}
     return {}

@@ -103,6 +103,7 @@ def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = F
     refuse_unknown_sweeps(spec, task, store)
     for moved in files.set_damaged_aside():
         say(f"{moved} is damaged: set aside, and its runs are run again")
+    files.add_columns(task.earlier)
     launch = Launch(spec, task, files, retry)  # SpecError where shapes conflict, before anything is written
     data = datasets_of(launch.plan, files)
     adopted = reuse(spec, task, store, data)
@@ -134,7 +135,12 @@ def refuse_other_spec(spec: Spec, task: Task[Any], files: SweepFiles) -> None:
     stored = files.read_text("spec.yaml")
     if stored is None:
         return
-    changes = incompatible_changes(spec_from_stored(stored), spec, task)
+    old = spec_from_stored(stored)
+    if task.earlier and (columns := files.columns("runs")):
+        # Runs from before a parameter was added had its earlier value, which need not be its default.
+        added = {name: value for name, value in task.earlier.items() if name not in columns}
+        old = old.model_copy(update={"parameters": {**added, **old.parameters}})
+    changes = incompatible_changes(old, spec, task)
     if changes:
         problems = [Problem("", change) for change in changes]
         raise SpecError(

@@ -17,7 +17,7 @@ class Branches:
         task = space.task
         self.searches = []
         for branch in space.branches():
-            key = cell_id(task.name, task.version, branch.branch) if branch.branch else ""
+            key = cell_id(task, branch.branch) if branch.branch else ""
             self.searches.append(Search(branch, files, key))
         # Cells of different shape can't share a pack: then each batch is of one branch.
         self._one_by_one = any(task.parameters[name].kind == "shape" for name in space.spec.branch_axes())

@@ -281,14 +281,15 @@ class Search:
             self._tell(number, mean)
 
     def _take_up(self, kept: KeptTrial, same_axes: bool) -> None:
-        cell = self._cell_id(kept.values)
+        values = {**self.space.task.earlier, **kept.values}
+        cell = self._cell_id(values)
         if kept.number is None and self._times(cell):
             return  # the first layout had a cell once
         while kept.number is not None and self._history.count < kept.number:
             self.study.add_trial(create_trial(state=TrialState.FAIL))
-        number = self._added(kept.values, kept if same_axes else None)
+        number = self._added(values, kept if same_axes else None)
         if number is not None:
-            self._proposed(cell, dict(kept.values), number)
+            self._proposed(cell, values, number)
 
     def _added(self, values: Mapping[str, Value], kept: KeptTrial | None = None) -> int | None:
         """The number of a new trial of this cell; None where the space does not have it."""
@@ -310,4 +311,4 @@ class Search:
         return number
 
     def _cell_id(self, cell: Mapping[str, Value]) -> str:
-        return cell_id(self.space.task.name, self.space.task.version, cell)
+        return cell_id(self.space.task, cell)

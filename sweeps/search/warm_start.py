@@ -62,10 +62,10 @@ def _measured(
 ) -> Iterable[tuple[str, dict[str, Any], list[Any]]]:
     """Each cell's id, parameters and the objectives of its runs that were trained to the end."""
     names = list(space.task.parameters)
-    columns = files.columns("runs")
-    if not {*names, *objectives} <= set(columns):
+    earlier = space.task.earlier
+    if not {*names, *objectives} <= {*files.columns("runs"), *earlier}:
         return
-    table = files.read("runs", ["cell_id", "status", *names, *objectives])
+    table = files.read("runs", ["cell_id", "status", *names, *objectives], earlier=earlier)
     values: dict[str, dict[str, Any]] = {}
     rows: dict[str, list[Any]] = defaultdict(list)
     for row in table.to_pylist():
@@ -75,7 +75,7 @@ def _measured(
             rows[row["cell_id"]].append(measured)
     for cell, measured in rows.items():
         # A sweep of another version of the task measured something else.
-        if cell == cell_id(space.task.name, space.task.version, values[cell]):
+        if cell == cell_id(space.task, values[cell]):
             yield cell, values[cell], measured
 
 

@@ -162,7 +162,7 @@ def _seconds_per_proposal(method: str, told: int, batches: int = 15, batch: int 
         return Mean(((cell["x0"] - 0.3) ** 2 + abs(cell["rate"] - 0.1) + cell["level"] / 1000 + cell["width"] / 64,))
 
     cells = [chunk.values(i) for chunk in space.drawn(told) for i in range(len(chunk))]
-    means = {cell_id(TASK.name, TASK.version, cell): mean(cell) for cell in cells}
+    means = {cell_id(TASK, cell): mean(cell) for cell in cells}
     with tempfile.TemporaryDirectory() as folder:
         files = Store(folder).sweep("bench")
         for begin in range(0, told, 100):

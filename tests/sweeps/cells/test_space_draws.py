@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mislabel.sweeps.ids import cell_id
 from tests import specs
+from tests.bowls import BOWL
 from tests.sweeps.cells.spaces import AXES, accepted, all_cells, random_space, space_of
 
 
@@ -47,7 +48,7 @@ def test_random_cells_are_distinct_within_bounds_and_never_excluded(count: int, 
     assert len({name for name, _ in found}) == count
     for name, cell in found:
         x, rate, level = float(cell["x"]), float(cell["rate"]), int(cell["level"])
-        assert name == cell_id("bowl", 1, cell)
+        assert name == cell_id(BOWL, cell)
         assert -2 <= x <= 5
         assert 0.001 <= rate <= 1
         assert level in range(3, 10) if x > 0 else level == 1

@@ -68,7 +68,7 @@ def test_as_many_cells_are_proposed_as_the_budget_says(files: SweepFiles) -> Non
     proposals = asked(search_in(files))
     assert len(proposals) == len({proposal.cell for proposal in proposals}) == 12
     for proposal in proposals:
-        assert proposal.cell == cell_id("bowl", 1, proposal.values)
+        assert proposal.cell == cell_id(BOWL, proposal.values)
         assert proposal.values.keys() == BOWL.parameters.keys()
         assert -10 <= float(proposal.values["x"]) <= 10
         assert 0.01 <= float(proposal.values["rate"]) <= 1
