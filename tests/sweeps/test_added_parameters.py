@@ -66,15 +66,16 @@ def test_an_id_has_a_parameter_that_was_added_unless_it_has_its_earlier_value(
     cell: dict[str, Any], c2: float, e2: str
 ) -> None:
     later = with_parameters(BOWL, c2=STEEP, e2=MATERIAL)
-    before = {name: value for name, value in {"c2": c2, "e2": e2}.items() if value not in (0.0, "wood")}
-    assert cell_id(later, {**cell, "c2": c2, "e2": e2}) == cell_id(BOWL, {**cell, **before})
+    added: dict[str, Any] = {"c2": c2, "e2": e2}
+    before = {name: value for name, value in added.items() if value not in (0.0, "wood")}
+    assert cell_id(later, {**cell, **added}) == cell_id(BOWL, {**cell, **before})
     assert cell_id(BOWL, {**cell, "c2": c2}) != cell_id(BOWL, cell)
 
 
 @given(st.lists(st.floats(-1, 1) | st.just(0.0) | st.just(-0.0), max_size=5), st.booleans())
 def test_many_ids_at_once_leave_out_earlier_values_too(column: list[float], alone: bool) -> None:
     later = with_parameters(BOWL, a=SLOPE, m=MATERIAL)
-    common = {} if alone else {"b": 1, "m": "wood"}
+    common: dict[str, Any] = {} if alone else {"b": 1, "m": "wood"}
     found = cell_ids(later, common, {"a": column}, len(column))
     assert found == [cell_id(later, {**common, "a": value}) for value in column]
     assert [cell == cell_id(BOWL, {} if alone else {"b": 1}) for cell in found] == [value == 0 for value in column]
