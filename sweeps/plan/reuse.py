@@ -14,6 +14,7 @@ from mislabel.sweeps.ids import pack_id, run_id
 from mislabel.sweeps.plan.data_check import changed_data
 from mislabel.sweeps.plan.plan import missing_seeds
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
+from mislabel.sweeps.store.earlier_values import read_runs
 from mislabel.sweeps.store.ended_runs import Ended
 from mislabel.sweeps.store.outcome import ENDED
 from mislabel.sweeps.store.store import TABLES, Store, SweepFiles
@@ -81,5 +82,6 @@ def _tables(donor: SweepFiles, runs: list[str], task: Task[Any]) -> dict[str, pa
     """All rows of these runs; none where a part is damaged."""
     chosen = pc.field("run_id").isin(runs)
     with suppress(StoreError):
-        return {table: donor.read(table, where=chosen, earlier=task.earlier) for table in TABLES if donor.parts(table)}
+        others = {table: donor.read(table, where=chosen) for table in TABLES if table != "runs" and donor.parts(table)}
+        return {**others, "runs": read_runs(donor, task.earlier, where=chosen)}
     return {}

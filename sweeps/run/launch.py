@@ -22,6 +22,7 @@ from mislabel.sweeps.run.provenance import provenance
 from mislabel.sweeps.search.warm_start import earlier_cells, refuse_unknown_sweeps
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from mislabel.sweeps.store.cell_means import Mean, Means
+from mislabel.sweeps.store.earlier_values import write_earlier_values
 from mislabel.sweeps.store.filesystem import LONG_PATIENCE_SECONDS
 from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.tasks.task import Task
@@ -103,7 +104,7 @@ def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = F
     refuse_unknown_sweeps(spec, task, store)
     for moved in files.set_damaged_aside():
         say(f"{moved} is damaged: set aside, and its runs are run again")
-    files.add_columns(task.earlier)
+    write_earlier_values(files, task.earlier)
     launch = Launch(spec, task, files, retry)  # SpecError where shapes conflict, before anything is written
     data = datasets_of(launch.plan, files)
     adopted = reuse(spec, task, store, data)

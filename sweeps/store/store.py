@@ -18,7 +18,6 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +29,6 @@ from mislabel.sweeps.errors import MislabelError, StoreError, nearest
 from mislabel.sweeps.ids import pack_id
 from mislabel.sweeps.store.files import Files
 from mislabel.sweeps.store.filesystem import PATIENCE_SECONDS, FileSystem, as_store_errors, opened, within
-from mislabel.tasks.parameters import Value
 
 SCHEMA = 1
 TAKEN = ("store.json", "mlflow.db", "mlartifacts")
@@ -155,36 +153,17 @@ class SweepFiles(Files):
         paths = [self._part(table, part) for part in self._complete(table)]
         return self._schema(paths) if paths else pa.schema([])
 
-    def read(
-        self,
-        table: str,
-        columns: Sequence[str] | None = None,
-        where: Any = None,
-        earlier: Mapping[str, Value] = MappingProxyType({}),
-    ) -> pa.Table:
+    def read(self, table: str, columns: Sequence[str] | None = None, where: Any = None) -> pa.Table:
         """The table, each run once. `where` is a pyarrow expression; it and `columns` are pushed down to Parquet.
 
-        `earlier` are the earlier values of parameters that the task got later (`Task.earlier`): rows of `runs` from
-        before have these values. StoreError that names the file where a part is damaged.
+        StoreError that names the file where a part is damaged.
         """
-        if earlier and table == "runs" and self.parts(table):
-            absent = set(earlier) - set(self.columns(table))
-            wanted = None if columns is None else [name for name in columns if name not in absent]
-            filled = _filled(self.read(table, wanted, where), earlier)
-            return filled if columns is None else filled.select(columns)
         for _ in range(_READS):
             try:
                 return self._read(table, columns, where)
             except FileNotFoundError:  # parts were merged while we read
                 continue
         raise StoreError(f"{self.address}/{table}: changes faster than it can be read; try again")
-
-    def add_columns(self, earlier: Mapping[str, Value]) -> None:
-        """Give these values to all rows of `runs` that are older than the parameters; see `read`."""
-        for part in self.parts("runs") if earlier else ():
-            schema = self._schema([self._part("runs", part)])
-            if not set(earlier) <= set(schema.names):
-                self.write_results(part, {"runs": _filled(self._scanned("runs", [part], schema, None), earlier)})
 
     def _complete(self, table: str) -> list[str]:
         """Parts of the table whose rows in `runs` are there too: others are still being written, or never will be."""
@@ -391,17 +370,6 @@ class SweepFiles(Files):
 
     def _shown(self, path: str) -> str:
         return within(self.address, path.removeprefix(f"{self._root}/"))
-
-
-def _filled(table: pa.Table, earlier: Mapping[str, Value]) -> pa.Table:
-    """The table with these values where it has none."""
-    for name, value in earlier.items():
-        if name in table.column_names:
-            filled = pc.fill_null(table[name], value)
-            table = table.set_column(table.column_names.index(name), name, filled)
-        else:
-            table = table.append_column(name, pa.repeat(value, table.num_rows))
-    return table
 
 
 def _parquet(table: pa.Table) -> bytes:
