@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.errors import MislabelError, UnreachableError
 
 ANSWER_SECONDS = 5.0
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9a-fA-F:.]+")
@@ -51,9 +51,9 @@ class Address:
 
 
 def refuse_where_no_ray_answers(address: str) -> None:
-    """MislabelError within seconds where nothing listens; Ray itself would try for minutes."""
+    """UnreachableError within seconds if nothing listens there. Ray itself would try for minutes."""
     if address not in ("auto", "local") and not Address.parse(address, "a Ray cluster").answers():
-        raise MislabelError(f"no Ray cluster answers at {address}; is it up, and can this machine reach it?")
+        raise UnreachableError(f"no Ray cluster answers at {address}; is it up and reachable from here?")
 
 
 def _example(what: str) -> str:

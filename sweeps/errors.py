@@ -1,17 +1,37 @@
-"""What can go wrong, by what the caller should do about it."""
+"""Errors, grouped by what the caller should do about them, and the exit codes of the command line."""
 
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ExitCode(IntEnum):
+    """How a command ended."""
+
+    DONE = 0
+    FAILED = 1
+    """Some runs failed, or the store did."""
+    WRONG = 2
+    """Wrong usage or a wrong spec: nothing was run."""
+    CRASHED = 70
+    """An unexpected error. The head restarts a driver that ends like this."""
+    INTERRUPTED = 130
+    """The same command continues."""
 
 
 class MislabelError(Exception):
-    """Anything that we report in a sentence instead of a traceback."""
+    """An error that is shown as a sentence instead of a traceback."""
+
+    exit_code: ClassVar = ExitCode.WRONG
+    retry: ClassVar = False
+    """Whether the same command may succeed later, without any change by the user."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake: where it stands and what would be right."""
+    """One mistake: where it is and what would be right."""
 
     path: str
     text: str
@@ -23,7 +43,7 @@ class Problem:
 
 
 class SpecError(MislabelError):
-    """The spec, or a command's words, must be mended before anything can run."""
+    """The spec, or a command's arguments, must be corrected before anything can run."""
 
     def __init__(self, source: str, problems: Iterable[Problem]) -> None:
         self.source = source
@@ -32,14 +52,32 @@ class SpecError(MislabelError):
 
 
 class StoreError(MislabelError):
-    """The store can't be read or written: mend it, then run the same command again. Nothing written is lost."""
+    """The store can't be read or written. The same command continues once it can; nothing written is lost."""
+
+    exit_code = ExitCode.FAILED
+    retry = True
+
+
+class WrongStoreError(StoreError):
+    """The address is not a store that this version can use."""
+
+    exit_code = ExitCode.WRONG
+    retry = False
 
 
 class SweepBusyError(MislabelError):
     """Another process is running this sweep."""
 
+    retry = True
+
+
+class UnreachableError(MislabelError):
+    """A server of the cluster does not answer."""
+
+    retry = True
+
 
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """'; did you mean …?' where one of the choices is close to the word, else nothing."""
+    """'; did you mean …?' if one of the choices is close to the word, else an empty string."""
     close = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""

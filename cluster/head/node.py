@@ -20,7 +20,7 @@ from mislabel.cluster.head_state import differences, ray_environment, versions
 from mislabel.cluster.jobs.client import Jobs
 from mislabel.cluster.jobs.remote_command import facts
 from mislabel.cluster.process import Process, end
-from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.errors import ExitCode, MislabelError
 
 Say = Callable[[str], None]
 _POLL_SECONDS = 0.5
@@ -74,7 +74,7 @@ class _Membership:
             for number, handler in before.items():
                 signal.signal(number, handler)
         self._say("left the cluster")
-        return 0
+        return ExitCode.DONE
 
     def _leave(self, number: int, frame: FrameType | None) -> None:
         self._leaving = True
@@ -103,7 +103,7 @@ class _Membership:
             try:
                 self._jobs.check()
             except MislabelError as error:
-                if "refuses this token" in str(error):
+                if not error.retry:
                     raise
                 if not said:
                     self._say(f"{error} Waiting for it")

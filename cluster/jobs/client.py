@@ -16,13 +16,14 @@ from urllib.request import Request, urlopen
 from mislabel.cluster.address import Address
 from mislabel.cluster.head_state import Folder, read_state
 from mislabel.cluster.secret import read_secret
-from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.errors import MislabelError, UnreachableError
 
 ENTRYPOINT = "python -m mislabel.cluster.jobs.head_job"
 """What every job runs; all else is in its metadata, which no shell reads."""
 CLUSTER, TOKEN_FILE = "MISLABEL_CLUSTER", "MISLABEL_TOKEN_FILE"
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 _SECONDS = 30.0
+_TOKEN_REFUSED = (401, 403)
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Jobs:
     def check(self) -> None:
         """MislabelError where nothing answers, within seconds, or where the token is refused."""
         if not self.address.answers():
-            raise MislabelError(f"no cluster answers at {self.address.url}; is it up, and can this machine reach it?")
+            raise UnreachableError(f"no cluster answers at {self.address.url}; is it up and reachable from here?")
         self._asked("GET", "/api/version")
 
     def is_ready(self) -> bool:
@@ -143,14 +144,15 @@ class Jobs:
             with urlopen(request, timeout=seconds) as answer:
                 return json.loads(answer.read())
         except HTTPError as error:
-            raise MislabelError(f"the cluster at {self.address.url} {_refusal(error)}") from None
+            kind = MislabelError if error.code in _TOKEN_REFUSED else UnreachableError
+            raise kind(f"the cluster at {self.address.url} {_refusal(error)}") from None
         except (URLError, OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
-            raise MislabelError(f"the cluster at {self.address.url} does not answer: {reason}") from None
+            raise UnreachableError(f"the cluster at {self.address.url} does not answer: {reason}") from None
 
 
 def _refusal(error: HTTPError) -> str:
-    if error.code in (401, 403):
+    if error.code in _TOKEN_REFUSED:
         return "refuses this token; it has another one, made when it was started"
     text = error.read(4000).decode(errors="replace").strip()
     return f"answers with {error.code}: {text.splitlines()[-1] if text else error.reason}"

@@ -20,7 +20,7 @@ from mislabel.cluster.process import Process
 from mislabel.cluster.queue.fair_share import TICKET
 from mislabel.cluster.queue.queue import Queue, Ticket
 from mislabel.cluster.secret import write_private
-from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.errors import ExitCode, MislabelError
 
 ANSWER = "mislabel answers "
 """Begins the line of a job's log that holds what a command said."""
@@ -29,8 +29,6 @@ RESTARTS = 5
 _LONG_RUN_SECONDS = 600.0
 _PAUSE_SECONDS = 2.0
 _POLL_SECONDS = 0.5
-# How `mislabel` ends where it met with an error that it does not know.
-CRASHED = 70
 _JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 _MISLABEL = [sys.executable, "-m", "mislabel.sweeps.commands.main"]
 
@@ -48,7 +46,7 @@ def main() -> int:
         match request_from_metadata(metadata):
             case FactsRequest():
                 facts = {"ray": state.ray, "versions": state.versions}
-                return _answer(0, json.dumps(facts), "")
+                return _answer(ExitCode.DONE, json.dumps(facts), "")
             case CommandRequest(words):
                 return _run_command(words, environment)
             case SweepRequest() as request:
@@ -58,7 +56,7 @@ def main() -> int:
                 return SweepJob(id, request, state, folder, environment).run()
     except MislabelError as error:
         _say(str(error))
-        return 2
+        return error.exit_code
 
 
 def _taken(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -78,7 +76,7 @@ def _run_command(words: tuple[str, ...], environment: Mapping[str, str]) -> int:
 
 def _answer(code: int, out: str, err: str) -> int:
     print(ANSWER + json.dumps({"code": code, "out": out, "err": err}), flush=True)  # noqa: T201
-    return 0
+    return ExitCode.DONE
 
 
 class SweepJob:
@@ -121,19 +119,19 @@ class SweepJob:
     def _run_in_turn(self) -> int:
         if not self._waited():
             _say(f"{self._request.name} has left the queue; nothing was run")
-            return 130
+            return ExitCode.INTERRUPTED
         deaths = 0
         while True:
             began = time.monotonic()
             code = self._driven()
-            crashed = code < 0 or code == CRASHED
+            crashed = code < 0 or code == ExitCode.CRASHED
             if not crashed or self._ending:
-                return 130 if crashed else code
+                return ExitCode.INTERRUPTED if crashed else code
             deaths = 1 if time.monotonic() - began > _LONG_RUN_SECONDS else deaths + 1
             how = f"by signal {-code}" if code < 0 else "of an error"
             if deaths > RESTARTS:
                 _say(f"the driver of {self._request.name} died {how}, as {deaths - 1} before it: giving up")
-                return 1
+                return ExitCode.FAILED
             _say(f"the driver of {self._request.name} died {how}; it is started again, and goes on from the store")
             time.sleep(_PAUSE_SECONDS * deaths)
 

@@ -36,7 +36,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mislabel.cluster.queue.fair_share import Share
 from mislabel.cluster.tune.capacity import worker_slots
-from mislabel.sweeps.errors import MislabelError, StoreError
+from mislabel.sweeps.errors import MislabelError, StoreError, UnreachableError
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.inline import failure
@@ -75,7 +75,7 @@ def connected(address: str | None) -> Iterator[None]:
         )
     except (ConnectionError, ValueError) as error:
         token = "" if address is None else "; does it ask for a token that is not in RAY_AUTH_TOKEN_PATH?"
-        raise MislabelError(f"no Ray cluster answers at {address}: {str(error).splitlines()[0]}{token}") from None
+        raise UnreachableError(f"no Ray cluster answers at {address}: {str(error).splitlines()[0]}{token}") from None
     try:
         yield
     finally:

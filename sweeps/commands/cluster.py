@@ -8,6 +8,7 @@ import click
 
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.options import say
+from mislabel.sweeps.errors import ExitCode
 
 
 @click.group()
@@ -71,7 +72,7 @@ def down() -> int:
         say("the cluster is down")
     else:
         say("no cluster runs on this machine")
-    return 0
+    return ExitCode.DONE
 
 
 @command.command()

@@ -38,7 +38,7 @@ def get(names: tuple[str, ...], folder: str | None, source: str | None, size: in
     Checksums are compared, an interrupted download goes on where it ended, and what is there already is not fetched
     again unless it is damaged. Exit code 1 where one could not be fetched.
     """
-    from mislabel.sweeps.errors import MislabelError, nearest
+    from mislabel.sweeps.errors import ExitCode, MislabelError, nearest
     from mislabel.tasks.data.catalogue import SOURCES
     from mislabel.tasks.data.download import FetchError
     from mislabel.tasks.data.folder import data_folder
@@ -62,7 +62,7 @@ def get(names: tuple[str, ...], folder: str | None, source: str | None, size: in
             raise MislabelError(str(error)) from None
         except OSError as error:
             raise MislabelError(f"{name}: {error}; choose another folder with --folder or MISLABEL_DATA") from None
-    return 1 if failed else 0
+    return ExitCode.FAILED if failed else ExitCode.DONE
 
 
 def _get_one(name: str, root: Path, source: str | None, size: int) -> None:
@@ -126,7 +126,7 @@ def list_(folder: str | None, as_json: bool) -> None:
 @_folder
 def check(names: tuple[str, ...], folder: str | None) -> int:
     """Read data sets whole and compare checksums; all that are here, or those in NAMES. Exit code 1: one is damaged."""
-    from mislabel.sweeps.errors import MislabelError
+    from mislabel.sweeps.errors import ExitCode, MislabelError
     from mislabel.tasks.data import images
     from mislabel.tasks.data.images import AbsentData, DataError
 
@@ -142,7 +142,7 @@ def check(names: tuple[str, ...], folder: str | None) -> int:
             wrong = [str(error)]
         damaged += bool(wrong)
         click.echo(f"{name}: " + ("; ".join(wrong) or f"as it should be, {images.images(name, folder).checksum}"))
-    return 1 if damaged else 0
+    return ExitCode.FAILED if damaged else ExitCode.DONE
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import click
 
 from mislabel.sweeps.commands import options
+from mislabel.sweeps.errors import ExitCode
 
 
 @click.command()
@@ -34,7 +35,7 @@ def command(store: str, as_json: bool) -> int:
             click.echo(f"{rows[-1][0]:<10}{rows[-1][1]:<7}{rows[-1][2]}")
     if as_json:
         options.put_json([dict(zip(("check", "state", "detail"), row, strict=True)) for row in rows])
-    return 1 if any(state == "fails" for _, state, _ in rows) else 0
+    return ExitCode.FAILED if any(state == "fails" for _, state, _ in rows) else ExitCode.DONE
 
 
 def _tasks() -> str:
@@ -86,7 +87,7 @@ def _training() -> str:
         launch = prepare(spec, task, Store(folder), lambda text: None)
         launch.equip(Machine(1, 1 << 30, torch.device("cpu")))
         run_inline(launch.driver, launch.files, torch.device("cpu"), lambda: None)
-        return f"{launch.driver.progress.statuses['done']} run of {task.name} trained and stored"
+        return f"{launch.driver.progress.done} run of {task.name} trained and stored"
 
 
 def _ray() -> str:

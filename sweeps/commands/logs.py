@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mislabel.sweeps.commands import options
+from mislabel.sweeps.errors import ExitCode
 
 if TYPE_CHECKING:
     from mislabel.cluster.jobs.client import Jobs
@@ -33,7 +34,7 @@ def command(name: str, following: bool, cluster: str | None, token_file: str | N
     if following:
         return follow(jobs, job.id)
     click.echo(_NOISE.sub("", jobs.logs(job.id)), nl=False)
-    return 0
+    return ExitCode.DONE
 
 
 def follow(jobs: "Jobs", id: str) -> int:
@@ -46,5 +47,5 @@ def follow(jobs: "Jobs", id: str) -> int:
             break
         time.sleep(0.2)
     if job.status == "STOPPED":
-        return 130
-    return 1 if job.code is None and job.status == "FAILED" else job.code or 0
+        return ExitCode.INTERRUPTED
+    return ExitCode.FAILED if job.code is None and job.status == "FAILED" else job.code or ExitCode.DONE

@@ -1,16 +1,15 @@
 """The command line: one small module per command, imported when it is called."""
 
 import importlib
+import os
 import sys
 import traceback
 from typing import Any
 
 import click
 
-from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.errors import ExitCode, MislabelError
 
-CRASHED = 70
-"""How a command ends that met with an error which it does not know; a cluster then starts a sweep's driver again."""
 COMMANDS = {
     "run": "Run a sweep here, or go on with one.",
     "plan": "Say what a spec would run, and how long it would take.",
@@ -83,25 +82,30 @@ def cli(debug: bool) -> None:
 def main() -> None:
     debug = "--debug" in sys.argv
     try:
-        sys.exit(cli.main(standalone_mode=False) or 0)
-    except click.exceptions.Abort:
-        sys.exit(130)
+        sys.exit(cli.main(standalone_mode=False) or ExitCode.DONE)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        sys.exit(ExitCode.INTERRUPTED)
     except click.ClickException as error:
         error.show()
-        sys.exit(2)
+        sys.exit(ExitCode.WRONG)
     except MislabelError as error:
         if debug:
             raise
         click.echo(f"mislabel: {error}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(_exit_code(error))
     except BrokenPipeError:
         sys.stderr.close()
-        sys.exit(1)
+        sys.exit(ExitCode.FAILED)
     except Exception:
         traceback.print_exc()
-        sys.exit(CRASHED)
+        sys.exit(ExitCode.CRASHED)
+
+
+def _exit_code(error: MislabelError) -> ExitCode:
+    """A driver that the head's queue started asks to be restarted if the error may pass."""
+    from mislabel.cluster.queue.fair_share import TICKET
+
+    return ExitCode.CRASHED if error.retry and TICKET in os.environ else error.exit_code
 
 
 if __name__ == "__main__":

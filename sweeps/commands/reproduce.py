@@ -7,6 +7,7 @@ import click
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.options import say
 from mislabel.sweeps.commands.run import Venue
+from mislabel.sweeps.errors import ExitCode
 
 if TYPE_CHECKING:
     from mislabel.analysis.claims.claim import Finding
@@ -46,10 +47,10 @@ def command(
     from mislabel.sweeps.papers.bundled import chosen_experiments
 
     chosen = chosen_experiments(names)
-    code = 0
+    code: int = ExitCode.DONE
     if names and not check:
         code = _run(chosen, store, tracking_uri, overrides, quick, Venue(inline, address), no_mlflow)
-        if code == 130:
+        if code == ExitCode.INTERRUPTED:
             return code
     findings = {experiment: _findings(experiment, store, quick) for experiment in chosen}
     if as_json:
@@ -61,7 +62,7 @@ def command(
     else:
         click.echo(_list(findings))
     unconfirmed = any(finding.verdict == "not confirmed" for found in findings.values() for finding in found)
-    return code or (1 if names and unconfirmed else 0)
+    return code or (ExitCode.FAILED if names and unconfirmed else ExitCode.DONE)
 
 
 def _run(
@@ -90,8 +91,8 @@ def _run(
                 if len(chosen) == 1:
                     raise
                 missing |= dict.fromkeys(str(error).splitlines())
-                ended = 1
-            if ended == 130:
+                ended = ExitCode.FAILED
+            if ended == ExitCode.INTERRUPTED:
                 return ended
             code = code or ended
     for text in missing:

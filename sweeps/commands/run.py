@@ -11,6 +11,7 @@ import click
 
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.options import say
+from mislabel.sweeps.errors import ExitCode
 
 if TYPE_CHECKING:
     from mislabel.sweeps.run.driver import Driver
@@ -124,10 +125,9 @@ def _is_connected() -> bool:
 
 def run_sweep(
     spec: "Spec", task: Any, store: "Store", venue: Venue, tracking_uri: str | None, retry_failed: bool = False
-) -> int:
-    """Run what is missing of the sweep and say how it went; returns the exit code."""
+) -> ExitCode:
+    """Run what is missing of the sweep and say how it went; returns the exit code. StoreError if the store fails."""
     from mislabel.analysis.mlflow_view.view import following
-    from mislabel.sweeps.run.heartbeat import ASKED
     from mislabel.sweeps.run.launch import prepare
 
     launch = prepare(spec, task, store, say, retry_failed)
@@ -143,10 +143,13 @@ def run_sweep(
             _train(launch, store, runner)
             launch.finish()
     _say_end(launch)
-    if launch.driver.stop_reason in ("interrupted", ASKED):
-        return 130
-    statuses = launch.driver.progress.statuses
-    return 1 if launch.driver.broken else _exit_code(launch.plan.failed + statuses["failed"] + statuses["lost"])
+    driver = launch.driver
+    if driver.broken:
+        raise driver.broken
+    if driver.stop_reason and driver.stop_reason.exit_code is not None:
+        return driver.stop_reason.exit_code
+    failed = sum(count for status, count in driver.progress.statuses.items() if not status.has_result)
+    return _exit_code(launch.plan.failed + failed)
 
 
 Runner = Callable[["Driver", "Store", Callable[[], None]], None]
@@ -194,11 +197,12 @@ def _train(launch: "Launch", store: "Store", runner: Runner) -> None:
 @contextmanager
 def _interruptible(launch: "Launch", tell: Callable[[str], None], show: Callable[[], None]) -> Iterator[None]:
     """The first Ctrl-C (or a polite kill) lets packs checkpoint; the second one ends at once."""
+    from mislabel.sweeps.store.outcome import INTERRUPTED
 
     def stop(signum: int, frame: Any) -> None:
         if launch.driver.stop_reason:
             raise KeyboardInterrupt
-        launch.driver.stop("interrupted")
+        launch.driver.stop(INTERRUPTED)
         tell("interrupted: running packs are being checkpointed; press Ctrl-C again to end at once")
         show()
 
@@ -238,13 +242,13 @@ def tracking_uri_of(store: "Store", given: str | None) -> str | None:
     return uri
 
 
-def _exit_code(failed: int) -> int:
+def _exit_code(failed: int) -> ExitCode:
     from mislabel.sweeps.commands.screen import count
 
     if failed:
         again = "--retry-failed runs them again, up to budget.failures times"
         say(f"{count(failed, 'run')} failed; `mislabel status` says why, {again}")
-    return 1 if failed else 0
+    return ExitCode.FAILED if failed else ExitCode.DONE
 
 
 def _print_cells(address: str, name: str, as_json: bool) -> None:
@@ -262,13 +266,14 @@ def _print_cells(address: str, name: str, as_json: bool) -> None:
 
 def _say_end(launch: "Launch") -> None:
     from mislabel.sweeps.commands.screen import count, duration
+    from mislabel.sweeps.store.outcome import StopCause
 
     driver = launch.driver
     for run, error in list(driver.errors.items())[:5]:
         say(f"run {run} failed: {error.splitlines()[0]}")
-    if driver.stop_reason:
-        larger = " with a larger one" if driver.stop_reason.startswith("budget.runs") else ""
-        say(f"stopped: {driver.stop_reason}" + ("" if driver.broken else f"; the same command{larger} continues"))
+    if driver.stop_reason and not driver.broken:
+        larger = " with a larger one" if driver.stop_reason.cause is StopCause.RUNS_USED_UP else ""
+        say(f"stopped: {driver.stop_reason}; the same command{larger} continues")
     progress = driver.progress
     ended = ", ".join(f"{n:,} {status}" for status, n in sorted(progress.statuses.items())) or "none ended"
     rate = f" ({1e6 * progress.elapsed / progress.steps_done:,.2f} µs per run-step)" if progress.steps_done else ""

@@ -57,11 +57,13 @@ def _is_number(text: str) -> bool:
 
 def progress_text(driver: "Driver", spec: "Spec") -> str:
     """Runs done, running, failed, rate, time left, best cell so far: one line."""
+    from mislabel.sweeps.store.outcome import Status
+
     progress = driver.progress
     parts = [f"{progress.done:,}/{progress.runs:,} runs"]
     if progress.running:
         parts.append(f"{progress.running:,} running")
-    parts += [f"{n:,} {status}" for status, n in sorted(progress.statuses.items()) if status != "done"]
+    parts += [f"{n:,} {status}" for status, n in sorted(progress.statuses.items()) if status != Status.DONE]
     if progress.run_steps_per_second is not None:
         parts.append(f"{progress.run_steps_per_second:,.0f} run-steps/s")
     if progress.seconds_left is not None and not driver.stop_reason:

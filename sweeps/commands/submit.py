@@ -8,6 +8,7 @@ import click
 
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.options import say
+from mislabel.sweeps.errors import ExitCode
 
 if TYPE_CHECKING:
     from mislabel.cluster.jobs.client import Jobs
@@ -78,7 +79,7 @@ def send(
     if wait:
         return follow(jobs, id)
     say(f"sent {name} to {jobs.address.url}; `mislabel logs -f {name}` follows it, `mislabel status {name}` counts")
-    return 0
+    return ExitCode.DONE
 
 
 def login() -> str:

@@ -19,7 +19,7 @@ from mislabel.sweeps.run.report import Report
 from mislabel.sweeps.run.worker import record_failure
 from mislabel.sweeps.stopping.stopper import stopper_of
 from mislabel.sweeps.store.cell_means import Means
-from mislabel.sweeps.store.outcome import Outcome, Status
+from mislabel.sweeps.store.outcome import Outcome, Status, StopCause, StopReason
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import Value
 
@@ -45,7 +45,7 @@ class Driver:
         self.stopper = stopper_of(plan.spec, plan.task, files)
         has = max(plan.runs - plan.missing, plan.ended.count)
         self.progress = Progress(max(plan.runs, has), plan.work, has)
-        self.stop_reason: str | None = None
+        self.stop_reason: StopReason | None = None
         self.broken: StoreError | None = None
         self.errors: dict[str, str] = {}
         """Run id and reason of each failure."""
@@ -57,7 +57,7 @@ class Driver:
         self._refill_queue = RefillQueue(plan)
         self._running: dict[str, Handed] = {}
         self._begun = has
-        self._closed: str | None = None
+        self._closed: StopReason | None = None
         """Why no further runs are begun; those that were are finished."""
 
     def next(self) -> PackOrder | None:
@@ -101,7 +101,7 @@ class Driver:
         self._begun += room
         self._note_begun(order, room)
         if room < len(order):
-            self._closed = f"budget.runs of {most} is used up"
+            self._closed = StopReason(StopCause.RUNS_USED_UP, f"budget.runs of {most} is used up")
             order = order.select(range(room)) if room else None
         return None if order is None else self._refill_queue.filled(order)
 
@@ -128,7 +128,7 @@ class Driver:
         self._watch_budget()
         return self.stop_reason is not None
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: StopReason) -> None:
         self.stop_reason = self.stop_reason or reason
 
     def report(self, report: Report) -> None:
@@ -164,13 +164,13 @@ class Driver:
         """The pack's worker died too often; its runs are recorded as lost, and run again by the next launch."""
         handed = self._released(pack)
         if handed is not None and (rest := handed.rest()):
-            self._record_failure(rest, error, "lost")
+            self._record_failure(rest, error, Status.LOST)
         self._close_if_idle()
 
     def break_off(self, error: StoreError) -> None:
         """The store can't be written: going on would only lose work."""
         self.broken = self.broken or error
-        self.stop(str(error))
+        self.stop(StopReason(StopCause.STORE_FAILED, str(error)))
 
     def _released(self, pack: str) -> Handed | None:
         handed = self._running.pop(pack, None)
@@ -205,10 +205,11 @@ class Driver:
             self._again.extend(order.halves())
             return
         self.errors[order.run_ids[0]] = error
-        self._record_failure(order, error, "failed")
-        failed = self.progress.statuses["failed"]
-        if failed > self.plan.spec.budget.failures:
-            self.stop(f"{failed} runs failed, more than budget.failures = {self.plan.spec.budget.failures}")
+        self._record_failure(order, error, Status.FAILED)
+        failed, most = self.progress.statuses[Status.FAILED], self.plan.spec.budget.failures
+        if failed > most:
+            text = f"{failed} runs failed, more than budget.failures = {most}"
+            self.stop(StopReason(StopCause.TOO_MANY_FAILURES, text))
 
     def _record_failure(self, order: PackOrder, error: str, status: Status) -> None:
         try:
@@ -225,7 +226,7 @@ class Driver:
         if lane is None:
             return
         self.progress.running -= 1
-        if outcome.status in ("stopped", "diverged"):
+        if outcome.status in (Status.STOPPED, Status.DIVERGED):
             spared = int(handed.order.values(lane)["steps"]) - outcome.step
             self.progress.work -= spared * self.plan.step_work(handed.order.common)
         self._ended(outcome)
@@ -242,4 +243,4 @@ class Driver:
     def _watch_budget(self) -> None:
         wall = self.plan.spec.budget.wall
         if wall is not None and self.progress.elapsed > wall:
-            self.stop(f"budget.wall of {wall:g} s is used up")
+            self.stop(StopReason(StopCause.TIME_USED_UP, f"budget.wall of {wall:g} s is used up"))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from mislabel.sweeps.errors import MislabelError, StoreError, SweepBusyError
+from mislabel.sweeps.store.outcome import ASKED, StopCause, StopReason
 from mislabel.sweeps.store.store import SweepFiles
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 FILE = "progress.json"
 STOP = "stop"
 """The file that says why a sweep is stopping: written by its driver, or by another process that wants it to stop."""
-ASKED = "asked to by `mislabel stop`"
 _EVERY_SECONDS = 2.0
 # A driver on another machine that has not been heard of for this long is taken for dead.
 _SILENT_SECONDS = 60.0
@@ -40,13 +40,13 @@ class Heartbeat:
 
     def _write(self, state: str) -> None:
         if self.driver.stop_reason and not self._stop_written:
-            self.files.write_text(STOP, self.driver.stop_reason)
+            self.files.write_text(STOP, self.driver.stop_reason.text)
             self._stop_written = True
         if state == "running" and time.monotonic() - self._last < _EVERY_SECONDS:
             return
         self._last = time.monotonic()
-        if not self.driver.stop_reason and (reason := self.files.read_text(STOP)):
-            self.driver.stop(reason)
+        if not self.driver.stop_reason and (text := self.files.read_text(STOP)):
+            self.driver.stop(StopReason(StopCause.ASKED, text))
             self._stop_written = True
         progress = self.driver.progress
         _write_progress(
@@ -59,7 +59,7 @@ class Heartbeat:
             ended_now=dict(progress.statuses),
             seconds=round(progress.elapsed, 1),
             seconds_left=None if state != "running" else progress.seconds_left,
-            stopped_because=self.driver.stop_reason,
+            stopped_because=self.driver.stop_reason and self.driver.stop_reason.text,
         )
 
 
@@ -67,7 +67,7 @@ def ask_to_stop(files: SweepFiles) -> None:
     """Have the sweep's packs checkpoint and its driver finish, wherever it runs; MislabelError where it does not."""
     if not alive(files.read_json(FILE)):
         raise MislabelError(f"{files.name} is not running; there is nothing to stop")
-    files.write_text(STOP, ASKED)
+    files.write_text(STOP, ASKED.text)
 
 
 def note_complete(files: SweepFiles, cells: int, runs: int) -> None:

@@ -4,6 +4,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from mislabel.sweeps.store.outcome import Status
+
 
 @dataclass
 class Progress:
@@ -14,7 +16,7 @@ class Progress:
     """Work of the runs that were missing at the start, minus the steps that early ends saved: see Plan.work."""
     done: int = 0
     """Runs in the store, including those of earlier launches."""
-    statuses: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[Status] = field(default_factory=Counter)
     """How the runs of this launch ended."""
     steps_done: int = 0
     work_done: float = 0.0

@@ -59,7 +59,8 @@ class Record:
         outcomes = []
         for lane in wanted:
             frame, i = last[lane]
-            status: Status = "diverged" if frame.diverged[i] else "stopped" if frame.stopped[i] else "done"
+            stopped = Status.STOPPED if frame.stopped[i] else Status.DONE
+            status = Status.DIVERGED if frame.diverged[i] else stopped
             metrics = {name: float(frame.metrics[name][i]) for name in (frame.metrics if names is None else names)}
             outcomes.append(Outcome(self.order.cells[lane], self.order.seeds[lane], status, metrics, frame.step))
         return outcomes

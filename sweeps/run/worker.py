@@ -106,7 +106,7 @@ class Worker:
             "packs": self.pack_group.checkpoint(),
             "frames": [_plain(frame) for frame in self.record.frames],
             "seconds": self.record.seconds.tolist(),
-            "ended": [asdict(outcome) for outcome in self._ended],
+            "ended": [{**asdict(outcome), "status": outcome.status.value} for outcome in self._ended],
         }
         live = sorted(self.pack_group.live)
         self.files.save_checkpoint(self.order.id, _bytes(saved), [self.order.run_ids[lane] for lane in live])
@@ -134,7 +134,7 @@ class Worker:
         own = self._saved(self.order.id)
         if own is not None:
             # Its worker may have died before it told of them.
-            self._ended = [Outcome(**outcome) for outcome in own["ended"]]
+            self._ended = [Outcome(**{**outcome, "status": Status(outcome["status"])}) for outcome in own["ended"]]
             self._untold = list(self._ended)
         for saved in [own] if own is not None else map(self._saved, self.order.resume):
             if saved is not None:
@@ -164,7 +164,7 @@ class Worker:
                 self.files.drop_checkpoint(pack)
 
 
-def record_failure(order: PackOrder, files: SweepFiles, error: str, status: Status = "failed") -> list[Outcome]:
+def record_failure(order: PackOrder, files: SweepFiles, error: str, status: Status = Status.FAILED) -> list[Outcome]:
     """Write rows for runs that ended without result."""
     task = find_task(order.task)
     tables = Record(order).failure(error, status, task.parameters, about(torch.device("cpu"), task.version))

@@ -13,6 +13,7 @@ from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from mislabel.sweeps.store.cell_means import Mean
 from mislabel.sweeps.store.earlier_values import read_runs
+from mislabel.sweeps.store.outcome import Status
 from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task
@@ -71,7 +72,7 @@ def _measured(
     rows: dict[str, list[Any]] = defaultdict(list)
     for row in table.to_pylist():
         measured = [row[name] for name in objectives]
-        if row["status"] == "done" and all(value is not None and math.isfinite(value) for value in measured):
+        if row["status"] == Status.DONE and all(value is not None and math.isfinite(value) for value in measured):
             values[row["cell_id"]] = {name: row[name] for name in names}
             rows[row["cell_id"]].append(measured)
     for cell, measured in rows.items():

@@ -16,6 +16,7 @@ from mislabel.sweeps.cells.space import branch_of
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.spec.model import EarlyTerminate, Spec
 from mislabel.sweeps.stopping.rules import judged_steps, rule_of, shortest_run
+from mislabel.sweeps.store.outcome import Status
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.training import measured_steps
@@ -129,9 +130,9 @@ def stopper_of(spec: Spec, task: "Task[Any]", files: SweepFiles) -> Stopper | No
             settings = task.settings({**defaults, **dict(zip(known, training, strict=True))})
             of_training[training] = judged_steps(wanted, measured_steps(settings))
         schedules[row["run_id"]] = of_training[training]
-        if row["status"] == "stopped":
+        if row["status"] == Status.STOPPED:
             stopper.stop(run)
-        if row["status"] == "diverged":
+        if row["status"] == Status.DIVERGED:
             stopper.diverge(run, row["step"])
     _retell(stopper, entries, schedules, objective, files)
     return stopper

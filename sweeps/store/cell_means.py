@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mislabel.sweeps.cells.seeds import Seeding
 from mislabel.sweeps.spec.model import Spec
-from mislabel.sweeps.store.outcome import Outcome, settled
+from mislabel.sweeps.store.outcome import Outcome, Status, settled
 from mislabel.sweeps.store.store import SweepFiles
 
 
@@ -49,12 +49,12 @@ class Means:
         for cell, seed, status, attempt, step, *values in zip(
             *(rows[n].to_pylist() for n in rows.column_names), strict=True
         ):
-            if status in statuses or (status == "failed" and attempt >= tries):
+            if status in statuses or (status == Status.FAILED and attempt >= tries):
                 known = {n: value for n, value in zip(measured, values, strict=True) if value is not None}
-                self.add(Outcome(cell, seed, status, known, step))
+                self.add(Outcome(cell, seed, Status(status), known, step))
 
     def add(self, outcome: Outcome) -> None:
-        stopped_at = outcome.step if outcome.status == "stopped" else None
+        stopped_at = outcome.step if outcome.status == Status.STOPPED else None
         values = tuple(outcome.metrics.get(name, math.nan) for name in self.names)
         self._runs[outcome.cell][outcome.seed] = (values, stopped_at)
         if self.best is not None and self.best[1] == outcome.cell:  # its mean, over more seeds now, may be worse

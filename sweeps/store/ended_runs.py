@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from mislabel.sweeps.spec.model import Spec
-from mislabel.sweeps.store.outcome import settled
+from mislabel.sweeps.store.outcome import Status, settled
 from mislabel.sweeps.store.store import SweepFiles
 
 
@@ -25,8 +25,8 @@ class Ended:
             if status in settled(spec):
                 self.seeds[cell].add(seed)
                 continue
-            self.attempts[cell][seed] = attempt if status == "failed" else attempt - 1
-            if status == "failed":
+            self.attempts[cell][seed] = attempt if status == Status.FAILED else attempt - 1
+            if status == Status.FAILED:
                 self.failed[cell].add(seed)
                 if attempt >= spec.budget.tries:
                     self.given_up[cell].add(seed)

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from mislabel.sweeps.errors import StoreError
+from mislabel.sweeps.errors import StoreError, WrongStoreError
 from mislabel.tasks.files import write_atomically
 
 T = TypeVar("T")
@@ -181,14 +181,14 @@ def opened(address: str, patience_seconds: float = PATIENCE_SECONDS) -> tuple[Fi
     if "://" not in address:
         return FileSystem(fs.LocalFileSystem(), patience_seconds, address), os.path.abspath(address)
     if "@" in urlsplit(address).netloc:
-        raise StoreError(
+        raise WrongStoreError(
             f"{address.split('://')[0]}://…@{address.rpartition('@')[2]}: holds a password, which would be shown and "
             "kept in many places; give it in the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     try:
         arrow, root = fs.FileSystem.from_uri(_with_one_request_per_file(address))
     except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"{address}: not an address that a store can have: {error}") from None
+        raise WrongStoreError(f"{address}: not an address that a store can have: {error}") from None
     return FileSystem(arrow, patience_seconds, address), root.rstrip("/")
 
 
@@ -237,4 +237,5 @@ def as_store_errors(address: str) -> Iterator[None]:
         yield
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, str(error))
-        raise StoreError(f"{address}: {advice}, then run the same command again") from None
+        kind = WrongStoreError if error.errno in (errno.ENOTDIR, errno.EEXIST) else StoreError
+        raise kind(f"{address}: {advice}, then run the same command again") from None

@@ -25,18 +25,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from mislabel.sweeps.errors import MislabelError, StoreError, nearest
+from mislabel.sweeps.errors import MislabelError, StoreError, WrongStoreError, nearest
 from mislabel.sweeps.ids import pack_id
 from mislabel.sweeps.store.files import Files
 from mislabel.sweeps.store.filesystem import PATIENCE_SECONDS, FileSystem, as_store_errors, opened, within
+from mislabel.sweeps.store.outcome import Status
 
 SCHEMA = 1
 TAKEN = ("store.json", "mlflow.db", "mlartifacts")
 """Names in a store's folder that no sweep can have."""
 TABLES = ("curves", "arrays", "runs")
 """In the order of writing: a row in `runs` says that the other two are complete."""
-# Of two rows of one run, that of the higher rank counts: trained to its own end, given up on the way, without result.
-_RANKS = {"done": 2, "diverged": 2, "stopped": 1, "failed": 0, "lost": -1}
 # Parts are merged until they have about this size.
 _PART_BYTES = 128 << 20
 # Attempts to read tables whose parts are being merged.
@@ -65,7 +64,7 @@ class Store:
         except (ValueError, KeyError, TypeError):
             raise StoreError(f'{self.address}/store.json: is damaged; it should read {{"schema": {SCHEMA}}}') from None
         if version > SCHEMA:
-            raise StoreError(
+            raise WrongStoreError(
                 f"{self.address}: written by a newer Mislabel (layout {version}, this one reads up to {SCHEMA}); "
                 "upgrade with pip install --upgrade mislabel"
             )
@@ -225,7 +224,7 @@ class SweepFiles(Files):
         for part in parts:
             rows = self._scanned("runs", [part], schema, ["run_id", "status", "attempt"])
             for run, status, attempt in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-                rank = (_RANKS.get(status, 0), attempt, part)
+                rank = (Status(status).rank, attempt, part)
                 loser = min(rank, counting.get(run, rank))
                 counting[run] = max(rank, counting.get(run, rank))
                 if loser != counting[run]:

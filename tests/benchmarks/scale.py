@@ -55,7 +55,7 @@ def _seconds_per_run(values: dict[str, Any]) -> float:
     from mislabel.sweeps.run.report import Report
     from mislabel.sweeps.spec.document import Document
     from mislabel.sweeps.store.cell_means import Means
-    from mislabel.sweeps.store.outcome import Outcome
+    from mislabel.sweeps.store.outcome import Outcome, Status
     from mislabel.sweeps.store.store import Store
 
     spec, task = checked_spec(Document("bench", values))
@@ -69,7 +69,9 @@ def _seconds_per_run(values: dict[str, Any]) -> float:
         driver = Driver(plan, GridSource(plan), files, Means(spec, files))
         while (order := driver.next()) is not None:
             runs = zip(order.cells, order.seeds, strict=True)
-            outcomes = [Outcome(cell, seed, "done", {"clean_test_accuracy": 1 / (1 + seed)}, 10) for cell, seed in runs]
+            outcomes = [
+                Outcome(cell, seed, Status.DONE, {"clean_test_accuracy": 1 / (1 + seed)}) for cell, seed in runs
+            ]
             driver.report(Report(order.id, outcomes=outcomes, finished=True))
         seconds = time.process_time() - began
     assert driver.progress.done == plan.runs

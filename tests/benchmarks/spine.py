@@ -109,6 +109,7 @@ def _sweep(values: dict[str, Any], ahead: bool = False) -> dict[str, float]:
     from mislabel.sweeps.checks.reader import checked_spec
     from mislabel.sweeps.run.launch import Machine, prepare
     from mislabel.sweeps.spec.document import Document
+    from mislabel.sweeps.store.outcome import Status
     from mislabel.sweeps.store.store import Store
 
     spec, task = checked_spec(Document("bench", values))
@@ -123,7 +124,7 @@ def _sweep(values: dict[str, Any], ahead: bool = False) -> dict[str, float]:
         progress = launch.driver.progress
         seconds = time.monotonic() - (progress.first_report or 0.0)
         launch.finish()
-        assert progress.statuses["done"] == progress.runs, progress
+        assert progress.statuses[Status.DONE] == progress.runs, progress
     return {
         "seconds": seconds,
         "train_seconds": progress.train_seconds,

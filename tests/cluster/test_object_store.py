@@ -20,6 +20,7 @@ from mislabel.sweeps.commands.main import main
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.run.inline import run_inline
 from mislabel.sweeps.run.launch import Launch
+from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import CPU, bowl_values, curves_of, prepared, run, runs_of
 from tests.cluster.objects import ENVIRONMENT, ObjectStore, counted
@@ -54,7 +55,7 @@ def assert_same(files: SweepFiles, other: SweepFiles) -> None:
 
 def test_a_sweep_is_run_stopped_continued_widened_and_compacted(objects: ObjectStore, tmp_path: Path) -> None:
     address = objects.address("widened")
-    first = run(Store(address), lambda launch: launch.driver.stop("enough"), resources={"pack": 2})
+    first = run(Store(address), lambda launch: launch.driver.stop(INTERRUPTED), resources={"pack": 2})
     assert first.driver.progress.statuses == {"done": 2}
     second = run(Store(address), resources={"pack": 2})
     assert second.driver.progress.statuses == {"done": 4}
@@ -70,7 +71,7 @@ def test_a_sweep_is_run_stopped_continued_widened_and_compacted(objects: ObjectS
 
 def test_a_checkpoint_is_taken_up_from_an_object_store(objects: ObjectStore, undisturbed: SweepFiles) -> None:
     address = objects.address("checkpoints")
-    first = run(Store(address), lambda launch: launch.driver.stop("enough"), **LONG)
+    first = run(Store(address), lambda launch: launch.driver.stop(INTERRUPTED), **LONG)
     assert len(list(first.files.checkpoints())) == 1
     second = run(Store(address), **LONG)
     assert len(second.plan.resumed) == 1

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from mislabel.cluster.head_state import FOLDER, Folder, State, versions
-from mislabel.cluster.jobs.head_job import ANSWER, CRASHED, RESTARTS
+from mislabel.cluster.jobs.head_job import ANSWER, RESTARTS
 from mislabel.cluster.jobs.request import CommandRequest, FactsRequest, Request, SweepRequest
 from mislabel.cluster.process import Process
 from mislabel.cluster.queue.queue import Queue, Ticket
-from mislabel.sweeps.commands import main
+from mislabel.sweeps.errors import ExitCode
 from tests.bowls import bowl_spec
 
 ID = "bowls-0001"
@@ -124,5 +124,10 @@ def test_a_driver_that_dies_is_started_again_a_few_times(folder: Folder, tmp_pat
     assert "giving up" in done.stdout.splitlines()[-1]
 
 
-def test_a_crash_is_told_from_runs_that_failed() -> None:
-    assert main.CRASHED == CRASHED
+def test_a_driver_that_can_not_reach_ray_yet_is_restarted(folder: Folder) -> None:
+    process = job(folder, SweepRequest("bowls", bowl_spec().to_yaml(), "ben"))
+    assert process.stdout is not None
+    assert any("started again" in line for line in process.stdout)
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == ExitCode.INTERRUPTED

@@ -24,6 +24,7 @@ from mislabel.sweeps.run.launch import Launch, Machine, prepare
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Resources
 from mislabel.sweeps.stopping.stopper import Entry
+from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.data.images import keep
 
@@ -214,11 +215,11 @@ def test_a_sweep_that_is_stopped_on_ray_leaves_checkpoints_and_goes_on(local_ray
     store = Store(str(tmp_path))
 
     def stop(launch: Launch) -> None:
-        launch.driver.stop("enough")
+        launch.driver.stop(INTERRUPTED)
         launch.heartbeat.beat()
 
     first = _on_ray(values, store, stop)
-    assert first.driver.stop_reason == "enough"
+    assert first.driver.stop_reason == INTERRUPTED
     assert len(list(first.files.checkpoints())) == 2
     second = _on_ray(values, store)
     assert len(second.plan.resumed) == 2

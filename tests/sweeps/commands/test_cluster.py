@@ -37,5 +37,5 @@ def test_an_address_where_nothing_answers_is_told_within_seconds(
     began = time.monotonic()
     said = mislabel(*(address if word == "ADDRESS" else word for word in words), "--token-file", str(folder / "token"))
     assert said.code == 2
-    assert f"no cluster answers at {address}; is it up, and can this machine reach it?" in said.err
+    assert address in said.err
     assert time.monotonic() - began < 10

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mislabel.cluster.queue.fair_share import TICKET
 from mislabel.sweeps.commands.main import COMMANDS, main
-from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.errors import ExitCode, SpecError
 from tests.bowls import bowl_values
 from tests.sweeps.commands.conftest import Mislabel
 
@@ -100,6 +101,19 @@ def test_a_newer_store_is_refused(mislabel: Mislabel, folder: Path, command: tup
     said = mislabel(*command)
     assert said.code == 2
     assert "written by a newer Mislabel (layout 99" in said.err
+
+
+@pytest.mark.parametrize(("started_by", "code"), [("user", ExitCode.FAILED), ("head", ExitCode.CRASHED)])
+def test_a_store_that_fails_before_training_is_no_wrong_spec(
+    mislabel: Mislabel, folder: Path, monkeypatch: pytest.MonkeyPatch, started_by: str, code: ExitCode
+) -> None:
+    """The head restarts a driver whose error may pass."""
+    if started_by == "head":
+        monkeypatch.setenv(TICKET, str(folder / "ticket.json"))
+    (folder / "bowls.yaml").write_text(yaml.safe_dump(bowl_values()))
+    (folder / "results").mkdir()
+    (folder / "results" / "store.json").write_text("damaged")
+    assert mislabel("run", "bowls.yaml", "--inline", "--no-mlflow").code == code
 
 
 def test_what_is_only_looked_at_loads_nothing_heavy(folder: Path) -> None:

@@ -1,6 +1,7 @@
 import pytest
 
 from mislabel.sweeps.commands.screen import ProgressLine, amount, columns, count, duration, progress_text
+from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared
 from tests.sweeps.run.test_driver import finished, next_order
@@ -46,7 +47,7 @@ def test_progress_is_one_line(store: Store) -> None:
     shown = progress_text(launch.driver, launch.spec)
     assert shown.startswith("4/6 runs · ")
     assert "best loss 0.5" in shown
-    launch.driver.stop("interrupted")
+    launch.driver.stop(INTERRUPTED)
     assert "stopping: packs are being checkpointed" in progress_text(launch.driver, launch.spec)
 
 

@@ -1,8 +1,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from mislabel.sweeps.run.heartbeat import ASKED
 from mislabel.sweeps.run.launch import Launch
+from mislabel.sweeps.store.outcome import ASKED
 from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared, run, runs_of
 from tests.sweeps.commands.conftest import Mislabel, Said
@@ -25,7 +25,7 @@ def test_a_running_sweep_checkpoints_and_its_driver_finishes(mislabel: Mislabel)
     assert launch.driver.stop_reason == ASKED
     assert list(launch.files.checkpoints())
     status = mislabel("status", "bowls", "--json").json
-    assert (status["state"], status["stopped_because"]) == ("stopped", ASKED)
+    assert (status["state"], status["stopped_because"]) == ("stopped", ASKED.text)
     again = run(store, **long)
     assert again.driver.stop_reason is None
     assert set(runs_of(again.files)["status"]) == {"done"}

@@ -14,6 +14,7 @@ from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.run.inline import run_inline
 from mislabel.sweeps.run.launch import Launch, plan_sweep, prepare
 from mislabel.sweeps.spec.document import Document
+from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.data import images
 from mislabel.tasks.data.folder import data_folder
@@ -57,7 +58,7 @@ def finished(launch: Launch, show: Callable[[], None] = lambda: None) -> dict[st
     """How the runs ended that this launch trained."""
     run_inline(launch.driver, launch.files, CPU, show)
     launch.finish()
-    return dict(launch.driver.progress.statuses)
+    return {status.value: count for status, count in launch.driver.progress.statuses.items()}
 
 
 def test_runs_on_other_contents_than_the_driver_has_fail_and_say_where(store: Store, folder: Path) -> None:
@@ -114,7 +115,7 @@ def test_a_pack_goes_on_from_a_checkpoint_on_the_same_contents_alone(
 ) -> None:
     monkeypatch.setattr("mislabel.sweeps.run.inline.STRETCH_SECONDS", 0.0)
     first = launched(store)
-    finished(first, lambda: first.driver.stop("enough"))
+    finished(first, lambda: first.driver.stop(INTERRUPTED))
     assert list(first.files.checkpoints())
     second = launched(store)
     assert len(second.plan.resumed) == 1

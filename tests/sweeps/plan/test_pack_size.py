@@ -5,6 +5,7 @@ import pytest
 
 from mislabel.sweeps.plan.pack_size import Sizing
 from mislabel.sweeps.plan.speed import LocalProfiler, measure_speed
+from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.tasks.task import Task
 from tests.bowls import BOWL, CPU, MACHINE, prepared, run
@@ -84,9 +85,9 @@ def test_what_was_measured_is_kept_with_the_sweep(files: SweepFiles) -> None:
 
 
 def test_a_continued_sweep_is_cut_into_the_same_packs(store: Store) -> None:
-    parameters = {"x": {"min": 0, "max": 1, "points": 20}}
-    first = run(store, lambda launch: launch.driver.stop("now"), parameters=parameters, resources={"pack": "auto"})
-    second = prepared(store, parameters=parameters, resources={"pack": "auto"})
+    changes: dict[str, Any] = {"parameters": {"x": {"min": 0, "max": 1, "points": 20}}, "resources": {"pack": "auto"}}
+    first = run(store, lambda launch: launch.driver.stop(INTERRUPTED), **changes)
+    second = prepared(store, **changes)
     assert [group.size for group in second.plan.groups.values()] == [group.size for group in first.plan.groups.values()]
 
 

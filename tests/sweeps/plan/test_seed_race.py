@@ -11,7 +11,7 @@ from mislabel.sweeps.plan.seed_race import Race, beyond_doubt
 from mislabel.sweeps.run.launch import Launch
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.cell_means import Means
-from mislabel.sweeps.store.outcome import Outcome, Status
+from mislabel.sweeps.store.outcome import INTERRUPTED, Outcome, Status, StopCause, StopReason
 from mislabel.sweeps.store.store import Store
 from tests.bowls import bowl_spec, curves_of, prepared, run, runs_of
 
@@ -23,7 +23,7 @@ def spec_of(count: int = 4, up_to: int = 32, goal: str = "minimize") -> Spec:
     return bowl_spec(seeds=seeds, metric={"name": "loss", "goal": goal})
 
 
-def told(means: Means, cell: str, value: Value, status: Status = "done") -> None:
+def told(means: Means, cell: str, value: Value, status: Status = Status.DONE) -> None:
     """All runs of the cell end that have not."""
     for seed in means.seeding.of(cell):
         if seed not in means.by_seed(cell):
@@ -95,7 +95,7 @@ def test_a_restart_decides_the_same(store: Store) -> None:
     means = Means(spec_of(), store.sweep("bowls"))
     for cell in cells:
         for seed, (loss,) in known.by_seed(cell).items():
-            means.add(Outcome(cell, seed, "done", {"loss": loss}))
+            means.add(Outcome(cell, seed, Status.DONE, {"loss": loss}))
     again = Race(spec_of(), means)
     again.begin([cells])
     assert again.go_on() == []
@@ -106,8 +106,8 @@ def test_a_restart_decides_the_same(store: Store) -> None:
 def test_cells_without_a_comparable_mean_take_no_part(store: Store) -> None:
     means = Means(spec_of(), store.sweep("bowls"))
     told(means, "a", lambda cell, seed: 1.0)
-    told(means, "b", lambda cell, seed: math.nan, "diverged")
-    told(means, "c", lambda cell, seed: 0.0, "stopped")
+    told(means, "b", lambda cell, seed: math.nan, Status.DIVERGED)
+    told(means, "c", lambda cell, seed: 0.0, Status.STOPPED)
     told(means, "d", lambda cell, seed: 1.0)
     race = Race(spec_of(), means)
     race.begin([["a", "b", "c", "d"]])
@@ -159,7 +159,7 @@ def test_contenders_of_a_grid_get_more_seeds_and_losers_do_not(store: Store) -> 
     launch = run(store, **RACE)
     assert seeds_of_cells(launch) == {3.0: [12, 12], 9.0: [3, 3]}
     progress = launch.driver.progress
-    assert (progress.runs, progress.done, progress.statuses["done"]) == (30, 30, 30)
+    assert (progress.runs, progress.done, progress.statuses[Status.DONE]) == (30, 30, 30)
     assert launch.driver.over
 
 
@@ -167,7 +167,7 @@ def test_a_race_that_was_broken_off_goes_on_and_ends_as_an_undisturbed_one(store
     undisturbed = run(Store(str(tmp_path / "other")), **RACE)
 
     def stop(launch: Launch) -> None:
-        launch.driver.stop("interrupted")
+        launch.driver.stop(INTERRUPTED)
 
     launches = 0
     while not (launch := prepared(store, **RACE)).complete:
@@ -210,7 +210,7 @@ def test_each_branch_has_its_race(store: Store) -> None:
 def test_a_budget_of_runs_holds_for_a_race(store: Store) -> None:
     launch = run(store, **RACE, budget={"runs": 16})
     assert len(runs_of(launch.files)) == 16
-    assert launch.driver.stop_reason == "budget.runs of 16 is used up"
+    assert launch.driver.stop_reason == StopReason(StopCause.RUNS_USED_UP, "budget.runs of 16 is used up")
     again = run(store, **RACE, budget={"runs": 16})
     assert len(runs_of(again.files)) == 16
     assert len(runs_of(run(store, **RACE).files)) == 30

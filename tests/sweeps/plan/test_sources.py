@@ -9,7 +9,7 @@ from mislabel.sweeps.plan.sources import SearchSource
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.launch import Machine
 from mislabel.sweeps.run.report import Report
-from mislabel.sweeps.store.outcome import Outcome
+from mislabel.sweeps.store.outcome import INTERRUPTED, Outcome, Status
 from mislabel.sweeps.store.store import Store
 from tests.bowls import CPU, prepared, run, runs_of
 
@@ -29,7 +29,7 @@ def asked_of(driver: Driver) -> SearchSource:
 
 def finished(order: PackOrder) -> Report:
     ended = [
-        Outcome(cell, seed, "done", {"loss": (float(order.values(lane)["x"]) - 3) ** 2})
+        Outcome(cell, seed, Status.DONE, {"loss": (float(order.values(lane)["x"]) - 3) ** 2})
         for lane, (cell, seed) in enumerate(zip(order.cells, order.seeds, strict=True))
     ]
     return Report(order.id, run_steps=8 * len(order), train_seconds=1.0, outcomes=ended, finished=True)
@@ -151,7 +151,7 @@ def test_a_sweep_with_repeats_that_was_interrupted_ends_as_it_would_have(store: 
 
     def stop(launch: Any) -> None:
         if launch.driver.progress.done > stopped + 6:
-            launch.driver.stop("interrupted")
+            launch.driver.stop(INTERRUPTED)
 
     for _ in range(20):
         launch = run(store, stop, **changes)

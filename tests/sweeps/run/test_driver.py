@@ -8,14 +8,15 @@ from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.progress import Progress
 from mislabel.sweeps.run.report import Report
-from mislabel.sweeps.store.outcome import Outcome, Status
+from mislabel.sweeps.store.outcome import INTERRUPTED, Outcome, Status, StopCause, StopReason
 from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared
 
 
 def finished(order: PackOrder, loss: float = 1.0) -> Report:
     """What a worker says at the end of a pack, with the same loss for all of its runs."""
-    ended = [Outcome(cell, seed, "done", {"loss": loss}) for cell, seed in zip(order.cells, order.seeds, strict=True)]
+    runs = zip(order.cells, order.seeds, strict=True)
+    ended = [Outcome(cell, seed, Status.DONE, {"loss": loss}) for cell, seed in runs]
     return Report(order.id, run_steps=8 * len(order), train_seconds=1.0, outcomes=ended, finished=True)
 
 
@@ -69,7 +70,7 @@ def test_a_pack_that_makes_room_for_another_sweep_is_handed_out_again_from_its_c
 def test_a_stopped_feed_hands_out_nothing_and_ends_when_the_last_pack_does(store: Store) -> None:
     driver = prepared(store).driver
     order = next_order(driver)
-    driver.stop("interrupted")
+    driver.stop(INTERRUPTED)
     assert driver.stopping
     assert driver.next() is None
     assert not driver.over
@@ -81,7 +82,7 @@ def test_a_stopped_feed_is_over_though_halves_of_a_failed_pack_are_left(store: S
     """Else whoever asks it for packs would wait for ever."""
     driver = prepared(store).driver
     order = next_order(driver)
-    driver.stop("interrupted")
+    driver.stop(INTERRUPTED)
     driver.report(Report(order.id, error="it broke"))
     assert driver.next() is None
     assert driver.over
@@ -90,8 +91,8 @@ def test_a_stopped_feed_is_over_though_halves_of_a_failed_pack_are_left(store: S
 def test_the_first_reason_to_stop_is_kept(store: Store) -> None:
     driver = prepared(store).driver
     driver.break_off(StoreError("the disk is full"))
-    driver.stop("interrupted")
-    assert driver.stop_reason == "the disk is full"
+    driver.stop(INTERRUPTED)
+    assert driver.stop_reason == StopReason(StopCause.STORE_FAILED, "the disk is full")
     assert str(driver.broken) == "the disk is full"
 
 
@@ -143,7 +144,7 @@ def test_the_best_cell_is_known_once_all_its_seeds_have_ended(store: Store) -> N
     assert driver.means.best == (1.0, orders[4].cells[0])
 
 
-def ended(order: PackOrder, lanes: list[int], status: Status = "stopped", step: int = 2) -> list[Outcome]:
+def ended(order: PackOrder, lanes: list[int], status: Status = Status.STOPPED, step: int = 2) -> list[Outcome]:
     return [Outcome(order.cells[i], order.seeds[i], status, {"loss": 1.0}, step) for i in lanes]
 
 
@@ -204,7 +205,7 @@ def test_a_pack_that_nothing_waits_for_is_not_parked(store: Store) -> None:
 def test_a_sweep_that_stops_leaves_parked_packs_to_the_next_launch(store: Store) -> None:
     driver = prepared(store, parameters=LONG, early_terminate=ASHA).driver
     first = next_order(driver)
-    driver.stop("interrupted")
+    driver.stop(INTERRUPTED)
     driver.report(Report(first.id, outcomes=ended(first, [0, 1]), parked=True, step=3))
     assert driver.next() is None
     assert driver.over
@@ -224,7 +225,8 @@ def test_a_budget_of_runs_cuts_the_last_pack_and_lets_the_others_finish(store: S
         driver.report(finished(half))
     assert driver.next() is None
     assert driver.over
-    assert driver.stop_reason == "budget.runs of 5 is used up"
+    assert driver.stop_reason is not None
+    assert driver.stop_reason.cause is StopCause.RUNS_USED_UP
 
 
 def test_a_budget_that_is_just_enough_is_no_reason_to_stop(store: Store) -> None:

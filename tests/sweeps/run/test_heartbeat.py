@@ -12,6 +12,7 @@ from mislabel.sweeps.errors import SweepBusyError
 from mislabel.sweeps.run.heartbeat import alive, refuse_if_running
 from mislabel.sweeps.run.inline import run_inline
 from mislabel.sweeps.run.launch import prepare
+from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, CPU, bowl_spec, prepared, run
 
@@ -41,7 +42,7 @@ def test_a_running_sweep_says_how_far_it_is(store: Store) -> None:
     assert progress(store)["state"] == "running"
     assert (progress(store)["cells"], progress(store)["runs"], progress(store)["done"]) == (3, 6, 0)
     assert alive(progress(store))
-    launch.driver.stop("interrupted")
+    launch.driver.stop(INTERRUPTED)
     launch.finish()
     assert (progress(store)["state"], progress(store)["stopped_because"]) == ("stopped", "interrupted")
     assert not alive(progress(store))
@@ -67,7 +68,7 @@ def test_workers_are_told_to_stop_through_a_file_that_the_next_launch_removes(st
     launch = prepared(store)
     launch.heartbeat.beat()
     assert launch.files.read_text("stop") is None
-    launch.driver.stop("interrupted")
+    launch.driver.stop(INTERRUPTED)
     launch.heartbeat.beat()
     assert launch.files.read_text("stop") == "interrupted"
     assert prepared(store).files.read_text("stop") is None

@@ -10,6 +10,7 @@ import pytest
 
 from mislabel.sweeps.run.inline import reason, run_inline
 from mislabel.sweeps.run.launch import Launch
+from mislabel.sweeps.store.outcome import INTERRUPTED, StopCause
 from mislabel.sweeps.store.store import Store
 from tests.bowls import CPU, curves_of, prepared, run, runs_of
 
@@ -28,7 +29,7 @@ def stopping_after(reports: int) -> Callable[[Launch], None]:
         nonlocal seen
         seen += 1
         if seen == reports:
-            launch.driver.stop("interrupted")
+            launch.driver.stop(INTERRUPTED)
 
     return show
 
@@ -173,11 +174,12 @@ def test_a_run_is_tried_as_often_as_the_budget_allows_and_being_lost_does_not_co
 def test_too_many_failures_stop_the_sweep(store: Store) -> None:
     parameters = {"trouble": 1, "x": {"values": [0, 1, 2, 3, 4, 5]}}
     launch = run(store, parameters=parameters, budget={"failures": 3}, resources={"pack": 4})
-    assert launch.driver.stop_reason == "4 runs failed, more than budget.failures = 3"
+    assert launch.driver.stop_reason is not None
+    assert launch.driver.stop_reason.cause is StopCause.TOO_MANY_FAILURES
     assert statuses(launch) == {"failed": 4}
     assert launch.driver.over
     assert launch.files.read_json("progress.json")["state"] == "stopped"
-    assert launch.files.read_json("progress.json")["stopped_because"] == launch.driver.stop_reason
+    assert launch.files.read_json("progress.json")["stopped_because"] == launch.driver.stop_reason.text
 
 
 def test_a_budget_of_no_failures_stops_at_the_first(store: Store) -> None:
@@ -188,7 +190,8 @@ def test_a_budget_of_no_failures_stops_at_the_first(store: Store) -> None:
 @pytest.mark.usefixtures("in_small_steps")
 def test_a_budget_of_time_stops_the_sweep_and_a_larger_one_continues_it(store: Store) -> None:
     stopped = run(store, budget={"wall": 1e-9})
-    assert stopped.driver.stop_reason == "budget.wall of 1e-09 s is used up"
+    assert stopped.driver.stop_reason is not None
+    assert stopped.driver.stop_reason.cause is StopCause.TIME_USED_UP
     assert stopped.files.parts("runs") == []
     rest = run(store, budget={"wall": "1h"})
     assert statuses(rest) == {"done": 6}
@@ -203,7 +206,7 @@ def test_a_sweep_whose_budget_is_raised_has_the_tables_of_an_undisturbed_one(
     for budget in budgets:
         stopped = run(store, parameters=MIXED, budget=budget)
         assert stopped.driver.stop_reason is not None
-        assert stopped.driver.stop_reason.startswith("budget.")
+        assert stopped.driver.stop_reason.cause in (StopCause.RUNS_USED_UP, StopCause.TIME_USED_UP)
         if "wall" not in budget:
             assert sum(statuses(stopped).values()) == budget["runs"]
             assert run(store, parameters=MIXED, budget=budget).driver.progress.statuses == {}

@@ -7,7 +7,7 @@ from mislabel.sweeps.plan.plan import orders
 from mislabel.sweeps.run.lane_stopper import LaneStopper, lane_stopper_of
 from mislabel.sweeps.run.worker import Worker, record_failure
 from mislabel.sweeps.stopping.stopper import Entry, Stopper
-from mislabel.sweeps.store.outcome import Outcome
+from mislabel.sweeps.store.outcome import Outcome, Status
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import CPU, curves_of, prepared, runs_of
 
@@ -123,7 +123,7 @@ def test_diverged_runs_end_alone_and_are_recorded(store: Store) -> None:
 
 
 def test_runs_without_a_result_are_recorded_with_the_reason(order: PackOrder, files: SweepFiles) -> None:
-    outcomes = record_failure(order, files, "node went away", "lost")
+    outcomes = record_failure(order, files, "node went away", Status.LOST)
     assert {outcome.status for outcome in outcomes} == {"lost"}
     rows = files.read("runs", ["status", "error"]).to_pylist()
     assert rows == [{"status": "lost", "error": "node went away"}] * 6

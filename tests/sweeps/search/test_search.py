@@ -13,6 +13,7 @@ from mislabel.sweeps.plan.sources import SearchSource
 from mislabel.sweeps.run.launch import Launch
 from mislabel.sweeps.search.search import Proposal, Search
 from mislabel.sweeps.store.cell_means import Mean, Means
+from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import BOWL, bowl_spec, prepared, run, runs_of
 
@@ -240,7 +241,7 @@ def test_an_interrupted_search_ends_with_as_many_cells_as_an_undisturbed_one(sto
 
     def stop(launch: Launch) -> None:
         if launch.driver.progress.done > stopped + 4:
-            launch.driver.stop("interrupted")
+            launch.driver.stop(INTERRUPTED)
 
     while (launch := run(store, stop, **TPE)).plan.missing:
         stopped = launch.driver.progress.done

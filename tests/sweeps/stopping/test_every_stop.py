@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from mislabel.sweeps.run.launch import Launch
+from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store
 from tests.bowls import curves_of, run, runs_of
 
@@ -101,7 +102,7 @@ def test_a_sweep_stopped_half_way_and_continued_ends_every_run_once(
     def stop(launch: Launch) -> None:
         seen.append(1)
         if len(seen) == reports:
-            launch.driver.stop("interrupted")
+            launch.driver.stop(INTERRUPTED)
 
     first = swept(store, kind, per, stop)
     before = runs_of(first.files) if first.files.parts("runs") else pd.DataFrame({"run_id": []})

@@ -8,7 +8,9 @@ from mislabel.sweeps.store.store import Store
 from tests.bowls import bowl_spec, prepared, run, runs_of
 
 
-def ended(cell: str, seed: int, loss: float, height: float = 0.0, status: Status = "done", step: int = 8) -> Outcome:
+def ended(
+    cell: str, seed: int, loss: float, height: float = 0.0, status: Status = Status.DONE, step: int = 8
+) -> Outcome:
     return Outcome(cell, seed, status, {"loss": loss, "height": height}, step)
 
 
@@ -94,7 +96,7 @@ def test_seeds_that_the_spec_no_longer_asks_for_are_not_averaged(store: Store) -
 def test_a_cell_of_which_a_run_was_stopped_can_not_be_ranked(store: Store) -> None:
     means = Means(bowl_spec(seeds=2), store.sweep("bowls"))
     means.add(ended("a", 0, 1.0))
-    means.add(ended("a", 1, 2.0, status="stopped", step=4))
+    means.add(ended("a", 1, 2.0, status=Status.STOPPED, step=4))
     assert means.of("a") == Mean((1.5,), stopped_at=4)
     assert means.best is None
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.run.record import Record
-from mislabel.sweeps.store.outcome import Outcome
+from mislabel.sweeps.store.outcome import Outcome, Status
 from mislabel.tasks.pack import Frame
 from tests.bowls import BOWL
 
@@ -28,11 +28,11 @@ FRAMES = [frame(0, [0, 1, 2], [9, 8, 7]), frame(4, [0, 1, 2], [5, math.inf, 6], 
 def test_a_run_ends_with_its_last_frame() -> None:
     record = Record(ORDER, FRAMES)
     assert record.outcomes([0, 1, 2], ["loss"]) == [
-        Outcome("a", 0, "done", {"loss": 1.0}, 8),
-        Outcome("a", 1, "diverged", {"loss": math.inf}, 4),
-        Outcome("b", 0, "done", {"loss": 2.0}, 8),
+        Outcome("a", 0, Status.DONE, {"loss": 1.0}, 8),
+        Outcome("a", 1, Status.DIVERGED, {"loss": math.inf}, 4),
+        Outcome("b", 0, Status.DONE, {"loss": 2.0}, 8),
     ]
-    assert record.outcomes([2]) == [Outcome("b", 0, "done", {"loss": 2.0, "height": 3.0}, 8)]
+    assert record.outcomes([2]) == [Outcome("b", 0, Status.DONE, {"loss": 2.0, "height": 3.0}, 8)]
 
 
 def test_rows_of_runs_hold_ids_parameters_last_metrics_and_circumstances() -> None:
@@ -72,7 +72,7 @@ def test_only_the_runs_that_are_wanted_have_rows() -> None:
 
 
 def test_a_failure_has_its_reason_and_no_metrics() -> None:
-    tables = Record(ORDER).failure("it broke\nat line 3", "failed", BOWL.parameters, ABOUT)
+    tables = Record(ORDER).failure("it broke\nat line 3", Status.FAILED, BOWL.parameters, ABOUT)
     assert list(tables) == ["runs"]
     rows = tables["runs"].to_pylist()
     assert [row["status"] for row in rows] == ["failed"] * 3
