@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from mislabel.analysis.statistics.intervals import summarized
 from mislabel.sweeps.errors import MislabelError, nearest
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
-from mislabel.sweeps.store.store import TABLES, Store, SweepFiles
+from mislabel.sweeps.store.store import Store, SweepFiles
+from mislabel.sweeps.store.tables import TABLES
 
 if TYPE_CHECKING:
     import optuna

@@ -13,7 +13,10 @@ from mislabel.sweeps.run.inline import run_inline
 from mislabel.sweeps.run.launch import Launch, Machine, prepare
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Spec
-from mislabel.sweeps.store.store import TABLES, Store, SweepFiles
+from mislabel.sweeps.store.cell_means import Means
+from mislabel.sweeps.store.run_index import RunIndex
+from mislabel.sweeps.store.store import Store, SweepFiles
+from mislabel.sweeps.store.tables import TABLES
 from mislabel.tasks.registry import find_task
 
 CPU = torch.device("cpu")
@@ -55,6 +58,11 @@ def run(store: Store, show: Callable[[Launch], None] | None = None, retry: bool 
     run_inline(launch.driver, launch.files, CPU, lambda: show(launch) if show else None)
     launch.finish()
     return launch
+
+
+def means_of(spec: Spec, files: SweepFiles, retry: bool = False) -> Means:
+    """The means of the cells in the store."""
+    return Means(spec, RunIndex(spec, files), retry)
 
 
 def cut_short(files: SweepFiles, runs: Sequence[str], step: int) -> None:

@@ -11,7 +11,7 @@ from mislabel.sweeps.spec.condition import Expression, ExpressionError, parse_ex
 from mislabel.sweeps.spec.document import LARGEST_BYTES, Document, Path, kind_of, read_document
 from mislabel.sweeps.spec.messages import S, read_section, whole
 from mislabel.sweeps.spec.model import KEPT, LONGEST_NAME, MOST_OBJECTIVES, NAME, Axis, Objective, Section, Seeds, Spec
-from mislabel.sweeps.store.store import TAKEN
+from mislabel.sweeps.store.store import RESERVED
 from mislabel.tasks.parameters import Parameter, Value
 from mislabel.tasks.registry import find_task, task_names
 from mislabel.tasks.task import Task
@@ -117,7 +117,7 @@ class _Check:
         name = self.values.get("name")
         if name is None:
             self._say(("name",), "is missing; give the sweep a name, such as noise-by-width")
-        elif not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > LONGEST_NAME or name in TAKEN:
+        elif not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > LONGEST_NAME or name in RESERVED:
             self._say(
                 ("name",),
                 f"{name!r} is not a name; use at most {LONGEST_NAME} letters, digits, - and _, with single dots inside",

@@ -53,7 +53,8 @@ def _torch() -> str:
 
 def _store(address: str) -> str:
     """Try writing where the store is, without making one."""
-    from mislabel.sweeps.store.store import SCHEMA, Store
+    from mislabel.sweeps.store.store import Store
+    from mislabel.sweeps.store.tables import SCHEMA
 
     store = Store(address)
     if store.folder and not os.path.isdir(store.folder):

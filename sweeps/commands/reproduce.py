@@ -131,12 +131,12 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
 def _absent_cells(sweep: "Sweep") -> int:
     """How many of the cells that the spec names have no run that came to an end; a search names none."""
     from mislabel.sweeps.cells.space import Space
-    from mislabel.sweeps.store.ended_runs import Ended
+    from mislabel.sweeps.store.run_index import RunIndex
     from mislabel.tasks.registry import find_task
 
     if sweep.spec.method.learns:
         return 0
-    ended = Ended(sweep.spec, sweep.files).seeds
+    ended = RunIndex(sweep.spec, sweep.files).seeds
     return sum(
         cell not in ended for cells in Space(sweep.spec, find_task(sweep.spec.task)).cells() for cell in cells.ids
     )

@@ -14,7 +14,7 @@ from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.pack_size import Sizing
 from mislabel.sweeps.spec.model import Spec
-from mislabel.sweeps.store.ended_runs import Ended
+from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task
@@ -48,7 +48,7 @@ class Plan:
     spec: Spec
     task: Task[Any]
     groups: dict[Shape, Group]
-    ended: Ended
+    index: RunIndex
     resumed: list[PackOrder]
     """Packs that go on from a checkpoint."""
     retry: bool
@@ -114,17 +114,22 @@ class Plan:
     def _shape_of(self, values: Mapping[str, Value]) -> Shape:
         return tuple(values[name] for name in self.task.names("shape"))
 
+    def to_begin(self, cell: str) -> list[int]:
+        """The cell's seeds that are missing and that this launch has not begun."""
+        begun = self.begun.get(cell, ())
+        missing = self.index.missing_seeds(cell, self.seeding.of(cell), self.retry)
+        return [seed for seed in missing if seed not in begun]
+
     def note_begun(self, order: PackOrder) -> None:
         for cell, seed in zip(order.cells, order.seeds, strict=True):
             self.begun.setdefault(cell, set()).add(seed)
 
 
-def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool = False) -> Plan:
+def make_plan(spec: Spec, task: Task[Any], index: RunIndex, files: SweepFiles, retry: bool = False) -> Plan:
     """Count what a sweep has to run. `decide_sizes` then says how it is packed."""
     if spec.method.learns:
-        return _open_plan(spec, task, files, retry)
-    ended = Ended(spec, files)
-    plan = Plan(spec, task, {}, ended, [], retry, Seeding(spec))
+        return _open_plan(spec, task, index, files, retry)
+    plan = Plan(spec, task, {}, index, [], retry, Seeding(spec))
     shapes = task.names("shape")
     checkpoints = _held(files)
     held: dict[str, list[Row]] = defaultdict(list)
@@ -134,11 +139,11 @@ def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool = Fals
             group = plan.groups.get(shape)
             if group is None:
                 group = plan.groups[shape] = Group(cells.values(i))
-            missing = missing_seeds(plan.seeding.of(cells.ids[i]), ended, cells.ids[i], retry)
+            missing = index.missing_seeds(cells.ids[i], plan.seeding.of(cells.ids[i]), retry)
             plan.cells += 1
             group.runs += spec.seeds.count
             group.missing += len(missing)
-            plan.failed += len(ended.unwanted(retry).get(cells.ids[i], set()) & seeds)
+            plan.failed += len(index.unwanted(retry).get(cells.ids[i], set()) & seeds)
             if checkpoints:
                 for seed in missing:
                     if (run := run_id(cells.ids[i], seed)) in checkpoints:
@@ -150,13 +155,12 @@ def make_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool = Fals
     return plan
 
 
-def _open_plan(spec: Spec, task: Task[Any], files: SweepFiles, retry: bool) -> Plan:
+def _open_plan(spec: Spec, task: Task[Any], index: RunIndex, files: SweepFiles, retry: bool) -> Plan:
     """Count a sweep whose cells a search will propose. Shapes are not known yet: one sample cell stands for all."""
-    ended = Ended(spec, files)
-    plan = Plan(spec, task, {}, ended, [], retry, Seeding(spec), cells=spec.budget.cells or 0)
+    plan = Plan(spec, task, {}, index, [], retry, Seeding(spec), cells=spec.budget.cells or 0)
     plan.runs = plan.cells * spec.seeds.count
-    plan.missing = max(0, plan.runs - _counted(spec, ended, retry))
-    plan.failed = sum(map(len, ended.unwanted(retry).values()))
+    plan.missing = max(0, plan.runs - _counted(spec, index, retry))
+    plan.failed = sum(map(len, index.unwanted(retry).values()))
     plan.checkpoints = _held(files)
     sample = Group(plan.space.sample_cell(), plan.runs, plan.missing)
     plan.groups[_sample_shape(sample.values, spec, task)] = sample
@@ -169,13 +173,13 @@ def _held(files: SweepFiles) -> dict[str, str]:
     return {run: pack for pack, runs in files.checkpoints() for run in runs}
 
 
-def _counted(spec: Spec, ended: Ended, retry: bool) -> int:
+def _counted(spec: Spec, index: RunIndex, retry: bool) -> int:
     """Runs of a search that need not be run again.
 
     A cell that is proposed again has more seeds than the spec gives it, and these count; those of a race come on top.
     """
     seeds = range(spec.seeds.first, sys.maxsize) if spec.seeds.up_to is None else spec.seed_range
-    settled = (*ended.seeds.values(), *ended.unwanted(retry).values())
+    settled = (*index.seeds.values(), *index.unwanted(retry).values())
     return sum(seed in seeds for cell in settled for seed in cell)
 
 
@@ -198,13 +202,6 @@ def _of_whole_cells(spec: Spec, size: int) -> int:
     return size - size % seeds if rule is not None and rule.per == "cell" and size >= seeds else size
 
 
-def missing_seeds(seeds: range, ended: Ended, cell: str, retry: bool) -> list[int]:
-    """Those of a cell's seeds that are still to be run. Failed runs are run again on request only; lost ones always."""
-    has = ended.seeds.get(cell, set())
-    failed = ended.unwanted(retry).get(cell, set())
-    return [seed for seed in seeds if seed not in has and seed not in failed]
-
-
 def orders(plan: Plan) -> Iterator[PackOrder]:
     """The packs of the plan: those with a checkpoint first, then the rest, shape by shape."""
     yield from plan.resumed
@@ -223,9 +220,7 @@ def packed(plan: Plan, chunks: Iterable[Cells], without: set[str] = frozenset())
     filling: dict[Shape, list[Row]] = defaultdict(list)
     for cells in chunks:
         for i, shape in enumerate(_shapes(cells, shapes)):
-            seeds = missing_seeds(plan.seeding.of(cells.ids[i]), plan.ended, cells.ids[i], plan.retry)
-            if begun := plan.begun.get(cells.ids[i]):
-                seeds = [seed for seed in seeds if seed not in begun]
+            seeds = plan.to_begin(cells.ids[i])
             if without:
                 seeds = [seed for seed in seeds if run_id(cells.ids[i], seed) not in without]
             size = plan.groups[shape].size
@@ -248,7 +243,7 @@ def _order(plan: Plan, runs: list[Row], resume: tuple[str, ...] = ()) -> PackOrd
     if plan.checkpoints and not resume:
         runs_held = (plan.checkpoints.get(run_id(c, s)) for c, s in zip(cells, seeds, strict=True))
         resume = tuple(dict.fromkeys(pack for pack in runs_held if pack))
-    attempts = [plan.ended.attempts.get(c, {}).get(s, 0) for c, s in zip(cells, seeds, strict=True)]
+    attempts = [plan.index.attempts.get(c, {}).get(s, 0) for c, s in zip(cells, seeds, strict=True)]
     return PackOrder(
         plan.spec.name,
         plan.task.name,

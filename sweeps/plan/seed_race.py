@@ -10,10 +10,9 @@ part.
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-import pyarrow.compute as pc
 from scipy import stats
 
 from mislabel.sweeps.cells.space import Cells, branch_of
@@ -23,8 +22,8 @@ from mislabel.sweeps.plan.plan import Group, Plan, Shape, decide_sizes, packed
 from mislabel.sweeps.plan.sources import Source
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.cell_means import Mean, Means
-from mislabel.sweeps.store.ended_runs import Ended
-from mislabel.sweeps.store.store import SweepFiles
+from mislabel.sweeps.store.run_index import RunIndex
+from mislabel.tasks.parameters import Value
 
 # The chance that the best cell is dropped.
 _ERROR = 0.05
@@ -85,81 +84,87 @@ class Race:
 
 
 class SeedRaceSource:
-    """The packs of another source, and when all its cells have ended, those of a race between them."""
+    """The packs of another source; once all its cells have ended, the packs of a race between them."""
 
-    def __init__(self, source: Source, plan: Plan, files: SweepFiles, means: Means, sizing: Sizing) -> None:
+    def __init__(self, source: Source, plan: Plan, means: Means, sizing: Sizing) -> None:
         self.plan = plan
-        self.files = files
         self.race = Race(plan.spec, means)
         self._source = source
         self._sizing = sizing
         self._ready: deque[PackOrder] = deque()
-        self._out: set[str] = set()
-        """Cells that were handed out and have not ended."""
+        self._running: set[str] = set()
+        """Cells with runs that were handed out and have not ended."""
+        self._axes = list(plan.spec.axes())
+        self._cells = plan.index.cells(self._axes)
+        """Every cell, with the values of its axes."""
 
     def next(self) -> PackOrder | None:
         order = self._source.next()
         if order is None:
-            if not self._ready and not self._out:
+            if not self._ready and not self._running:
                 self._ready.extend(self._round())
             order = self._ready.popleft() if self._ready else None
         if order is not None:
-            self._out.update(order.cells)
+            self._note(order)
         return order
 
     def ended(self, cell: str, mean: Mean) -> None:
-        self._out.discard(cell)
+        self._running.discard(cell)
         self._source.ended(cell, mean)
 
+    def _note(self, order: PackOrder) -> None:
+        self.plan.note_begun(order)
+        self._running.update(order.cells)
+        for lane, cell in enumerate(order.cells):
+            if cell not in self._cells:
+                values = order.values(lane)
+                self._cells[cell] = {name: values[name] for name in self._axes}
+
     def _round(self) -> Iterator[PackOrder]:
-        self.race.begin(cells_by_branch(self.plan.spec, self.files))
+        self.race.begin(cells_by_branch(self.plan.spec, self._cells))
         contenders = self.race.go_on()
         if not contenders:
             return
-        self.plan.ended = Ended(self.plan.spec, self.files)
-        cells = self._cells(contenders)
+        cells = self._chunk(contenders)
         self._note_groups(cells)
         decide_sizes(self.plan, self._sizing)
         yield from packed(self.plan, [cells])
 
-    def _cells(self, contenders: Sequence[str]) -> Cells:
-        """The contenders with their parameters, which their first runs have in the store."""
-        parameters = self.plan.task.parameters
-        chosen = pc.field("cell_id").isin(list(contenders)) & (pc.field("seed") == self.plan.spec.seeds.first)
-        rows = self.files.read("runs", ["cell_id", *parameters], chosen).sort_by("cell_id").to_pylist()
-        axes = self.plan.spec.axes()
-        columns = {name: [parameters[name].typed(row[name]) for row in rows] for name in axes}
-        common = {name: p.typed(rows[0][name]) for name, p in parameters.items() if name not in axes}
-        return Cells([row["cell_id"] for row in rows], common, columns)
+    def _chunk(self, contenders: Sequence[str]) -> Cells:
+        """The contenders with their parameters."""
+        parameters, ids = self.plan.task.parameters, sorted(contenders)
+        columns = {name: [parameters[name].typed(self._cells[cell][name]) for cell in ids] for name in self._axes}
+        common = {name: value for name, value in self.plan.space.base.items() if name not in columns}
+        return Cells(ids, common, columns)
 
     def _note_groups(self, cells: Cells) -> None:
-        """How many runs there are of each shape, as far as is known now."""
+        """Count the missing runs of each shape in this round."""
         shapes = [name for name in self.plan.task.names("shape") if name in cells.columns]
         runs: dict[Shape, int] = defaultdict(int)
         for i, cell in enumerate(cells.ids):
             shape = tuple(cells.columns[name][i] for name in shapes)
-            runs[shape] += len(self.plan.seeding.of(cell)) - len(self.plan.ended.seeds.get(cell, ()))
+            runs[shape] += len(self.plan.to_begin(cell))
             self.plan.groups.setdefault(shape, Group(cells.values(i)))
         for shape, group in self.plan.groups.items():
             group.runs = group.missing = runs.get(shape, 0)
 
 
-def race_is_on(spec: Spec, files: SweepFiles, retry: bool) -> bool:
-    """Whether cells of a sweep whose runs have all ended are still to get more seeds."""
+def race_is_on(spec: Spec, index: RunIndex, retry: bool) -> bool:
+    """Whether some cells of a sweep whose runs have all ended still get more seeds."""
     if spec.seeds.up_to is None:
         return False
-    race = Race(spec, Means(spec, files, retry))
-    race.begin(cells_by_branch(spec, files))
+    race = Race(spec, Means(spec, index, retry))
+    race.begin(cells_by_branch(spec, index.cells(list(spec.axes()))))
     return bool(race.go_on())
 
 
-def cells_by_branch(spec: Spec, files: SweepFiles) -> list[list[str]]:
-    """All cells in the store, branch by branch, in an order that does not depend on when they ended."""
+def cells_by_branch(spec: Spec, cells: Mapping[str, Mapping[str, Value]]) -> list[list[str]]:
+    """The cells of each branch, in an order that does not depend on when they ended."""
     axes = spec.branch_axes()
-    branches: dict[str, dict[str, None]] = defaultdict(dict)
-    for row in files.read("runs", ["cell_id", *axes]).sort_by("cell_id").to_pylist():
-        branches[branch_of(row, axes)][row["cell_id"]] = None
-    return [list(cells) for _, cells in sorted(branches.items())]
+    branches: dict[str, list[str]] = defaultdict(list)
+    for cell, values in sorted(cells.items()):
+        branches[branch_of(values, axes)].append(cell)
+    return [cells for _, cells in sorted(branches.items())]
 
 
 def beyond_doubt(differences: np.ndarray, level: float) -> np.ndarray:

@@ -42,8 +42,8 @@ class Driver:
         self.plan = plan
         self.files = files
         self.means = means
-        self.stopper = stopper_of(plan.spec, plan.task, files)
-        has = max(plan.runs - plan.missing, plan.ended.count)
+        self.stopper = stopper_of(plan.spec, plan.task, plan.index, files)
+        has = max(plan.runs - plan.missing, plan.index.count)
         self.progress = Progress(max(plan.runs, has), plan.work, has)
         self.stop_reason: StopReason | None = None
         self.broken: StoreError | None = None

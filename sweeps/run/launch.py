@@ -24,6 +24,7 @@ from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from mislabel.sweeps.store.cell_means import Mean, Means
 from mislabel.sweeps.store.earlier_values import write_earlier_values
 from mislabel.sweeps.store.filesystem import LONG_PATIENCE_SECONDS
+from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.tasks.task import Task
 
@@ -47,12 +48,12 @@ class Machine:
 class Launch:
     """A sweep from the moment its spec is accepted: count it, equip it with a machine, run it, finish it."""
 
-    def __init__(self, spec: Spec, task: Task[Any], files: SweepFiles, retry: bool = False) -> None:
-        self.spec = spec
-        self.task = task
+    def __init__(self, plan: Plan, files: SweepFiles) -> None:
+        self.spec = plan.spec
+        self.task = plan.task
         self.files = files
-        self.plan = make_plan(spec, task, files, retry)
-        self.complete = not self.plan.missing and not race_is_on(spec, files, retry)
+        self.plan = plan
+        self.complete = not plan.missing and not race_is_on(plan.spec, plan.index, plan.retry)
         """True where there is nothing to run."""
         self._driver: Driver | None = None
 
@@ -66,10 +67,10 @@ class Launch:
         sizing = _sizing(self.task, self.files, machine)
         decide_sizes(self.plan, sizing)
         sizing.keep()
-        means = Means(self.spec, self.files, self.plan.retry, self.plan.seeding)
+        means = Means(self.spec, self.plan.index, self.plan.retry, self.plan.seeding)
         source = _source(self.plan, self.files, sizing, means, machine.ahead)
         if self.spec.seeds.up_to is not None:
-            source = SeedRaceSource(source, self.plan, self.files, means, sizing)
+            source = SeedRaceSource(source, self.plan, means, sizing)
         self._driver = Driver(self.plan, source, self.files, means)
         self.heartbeat = Heartbeat(self.files, self._driver)
         self.heartbeat.beat()
@@ -88,9 +89,10 @@ def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retr
     files = store.sweep(spec.name)
     refuse_other_spec(spec, task, files)
     refuse_unknown_sweeps(spec, task, store)
-    plan = make_plan(spec, task, files, retry)
+    index = RunIndex(spec, files)
+    plan = make_plan(spec, task, index, files, retry)
     data = datasets_of(plan, files)
-    plan.elsewhere = {name: len(runs) for name, runs in reusable_runs(spec, task, store, data).items()}
+    plan.elsewhere = {name: len(runs) for name, runs in reusable_runs(plan.space, store, index, data).items()}
     decide_sizes(plan, _sizing(task, files, machine))
     return plan
 
@@ -105,14 +107,16 @@ def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = F
     for moved in files.set_damaged_aside():
         say(f"{moved} is damaged: set aside, and its runs are run again")
     write_earlier_values(files, task.earlier)
-    launch = Launch(spec, task, files, retry)  # SpecError where shapes conflict, before anything is written
-    data = datasets_of(launch.plan, files)
-    adopted = reuse(spec, task, store, data)
-    for name, runs in adopted.items():
-        say(f"{runs:,} runs are the same as in {name}: taken over from there")
-    if adopted:
-        launch = Launch(spec, task, files, retry)
-    launch.plan.data = data
+    index = RunIndex(spec, files)
+    plan = make_plan(spec, task, index, files, retry)  # SpecError where shapes conflict, before anything is written
+    data = datasets_of(plan, files)
+    reused = reuse(plan.space, store, index, data)
+    for name, runs in reused.items():
+        say(f"{runs:,} runs are the same as in {name}: copied from there")
+    if reused:
+        plan = make_plan(spec, task, index, files, retry)
+    plan.data = data
+    launch = Launch(plan, files)
     files.revise_spec(spec.to_yaml())
     files.remove("stop")
     if not launch.complete:
@@ -169,6 +173,6 @@ def _source(plan: Plan, files: SweepFiles, sizing: Sizing, means: Means, ahead: 
         return means.of(cell)
 
     search.restore(known)
-    if plan.ended.seeds.keys() - {proposal.cell for proposal in search.proposals}:
+    if plan.index.seeds.keys() - {proposal.cell for proposal in search.proposals}:
         search.recover(lambda space: earlier_cells([files], space), known)
     return SearchSource(plan, search, sizing, means, ahead)

@@ -17,6 +17,7 @@ from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.spec.model import EarlyTerminate, Spec
 from mislabel.sweeps.stopping.rules import judged_steps, rule_of, shortest_run
 from mislabel.sweeps.store.outcome import Status
+from mislabel.sweeps.store.run_index import TRAINING, RunIndex
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.training import measured_steps
@@ -106,28 +107,25 @@ class Stopper:
         return run.cell if self.per_cell else run_id(run.cell, run.seed)
 
 
-def stopper_of(spec: Spec, task: "Task[Any]", files: SweepFiles) -> Stopper | None:
+def stopper_of(spec: Spec, task: "Task[Any]", index: RunIndex, files: SweepFiles) -> Stopper | None:
     """The sweep's stopper, who knows what the runs in the store have shown; None where no rule stops runs."""
     wanted = spec.early_terminate
     if wanted is None:
         return None
     stopper = Stopper(wanted, spec.metric[0].goal, shortest_run(spec, task))
     objective, branches = spec.metric[0].name, spec.branch_axes()
-    if not {objective, *branches} <= set(files.columns("runs")):
+    if not index.has([objective, *branches]):
         return stopper
-    known = ["steps", "frames", "spacing"]
-    rows = files.read(
-        "runs", ["run_id", "cell_id", "seed", "status", "step", *dict.fromkeys([*branches, *known])]
-    ).to_pylist()
+    rows = index.rows.to_pylist()
     entries: dict[str, Entry] = {}
     schedules: dict[str, frozenset[int]] = {}
     of_training: dict[tuple[Value, ...], frozenset[int]] = {}
     defaults = {name: parameter.default for name, parameter in task.parameters.items()}
     for row in rows:
         run = entries[row["run_id"]] = Entry(row["cell_id"], row["seed"], branch_of(row, branches))
-        training = tuple(row[name] for name in known)
+        training = tuple(row[name] for name in TRAINING)
         if training not in of_training:
-            settings = task.settings({**defaults, **dict(zip(known, training, strict=True))})
+            settings = task.settings({**defaults, **dict(zip(TRAINING, training, strict=True))})
             of_training[training] = judged_steps(wanted, measured_steps(settings))
         schedules[row["run_id"]] = of_training[training]
         if row["status"] == Status.STOPPED:
@@ -145,11 +143,12 @@ def _retell(
     steps = sorted(set().union(*schedules.values()))
     if objective not in files.columns("curves") or not steps:
         return
-    curves = files.read("curves", ["run_id", "step", objective], pc.field("step").isin(steps))
-    at: dict[int, list[tuple[Entry, float]]] = defaultdict(list)
+    # If a run has two curves, they have the same values: either one will do.
+    curves = files.read("curves", ["run_id", "step", objective], pc.field("step").isin(steps), each_run_once=False)
+    at: dict[int, dict[Entry, float]] = defaultdict(dict)
     for run, step, value in zip(*(curves[name].to_pylist() for name in curves.column_names), strict=True):
         if step in schedules[run]:
-            at[step].append((entries[run], math.nan if value is None else value))
+            at[step][entries[run]] = math.nan if value is None else value
     for step in sorted(at):
-        told = sorted(at[step])
+        told = sorted(at[step].items())
         stopper.tell(step, [run for run, _ in told], [value for _, value in told])

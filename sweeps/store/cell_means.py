@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mislabel.sweeps.cells.seeds import Seeding
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.outcome import Outcome, Status, settled
-from mislabel.sweeps.store.store import SweepFiles
+from mislabel.sweeps.store.run_index import RunIndex
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ _Ended = tuple[tuple[float, ...], int | None]
 class Means:
     """Means of cells, from the store and from what has ended since, over as many seeds as each cell is to have."""
 
-    def __init__(self, spec: Spec, files: SweepFiles, retry: bool = False, seeding: Seeding | None = None) -> None:
+    def __init__(self, spec: Spec, index: RunIndex, retry: bool = False, seeding: Seeding | None = None) -> None:
         self.names = [objective.name for objective in spec.metric]
         self.goal = spec.metric[0].goal if spec.metric else "minimize"
         self.best: tuple[float, str] | None = None
@@ -43,12 +43,9 @@ class Means:
             return
         # Runs that failed have no metrics, and get none unless they are run again.
         statuses, tries = settled(spec), spec.budget.tries if retry else 0
-        columns = files.columns("runs")
-        measured = [name for name in self.names if name in columns]
-        rows = files.read("runs", ["cell_id", "seed", "status", "attempt", "step", *measured])
-        for cell, seed, status, attempt, step, *values in zip(
-            *(rows[n].to_pylist() for n in rows.column_names), strict=True
-        ):
+        measured = [name for name in self.names if index.has([name])]
+        columns = index.columns("cell_id", "seed", "status", "attempt", "step", *measured)
+        for cell, seed, status, attempt, step, *values in zip(*columns, strict=True):
             if status in statuses or (status == Status.FAILED and attempt >= tries):
                 known = {n: value for n, value in zip(measured, values, strict=True) if value is not None}
                 self.add(Outcome(cell, seed, Status(status), known, step))

@@ -1,22 +1,28 @@
-"""Small files in one folder of a store: bytes, text and JSON, by their names in it."""
+"""Read and write small files in one folder of a store: bytes, text and JSON."""
 
 import json
 from typing import Any
 
 from pyarrow import fs
 
-from mislabel.sweeps.store.filesystem import FileSystem, as_store_errors
+from mislabel.sweeps.store.filesystem import FileSystem, as_store_errors, within
 
 
 class Files:
-    def __init__(self, filesystem: FileSystem, root: str, address: str) -> None:
+    """The folder of one sweep. File names are relative to it."""
+
+    def __init__(self, filesystem: FileSystem, root: str, name: str, store: str) -> None:
         self._fs = filesystem
         self._root = root
-        self.address = address
-        """Where the folder is, as a user would write it."""
+        self.name = name
+        """The sweep's name."""
+        self.store = store
+        """The address of the store that contains the sweep."""
+        self.address = within(store, name)
+        """The folder's address, as a user would write it."""
 
     def read_bytes(self, file: str) -> bytes | None:
-        """What is in the file, or None where there is no such file."""
+        """The file's content, or None if it does not exist."""
         return self._fs.get(f"{self._root}/{file}")
 
     def write(self, file: str, data: bytes) -> None:
@@ -31,7 +37,7 @@ class Files:
         self.write(file, text.encode())
 
     def read_json(self, file: str) -> Any:
-        """The file's value, or None where there is no such file or it is damaged."""
+        """The file's value, or None if it does not exist or is damaged."""
         try:
             text = self.read_text(file)
             return None if text is None else json.loads(text)
@@ -45,6 +51,6 @@ class Files:
         self._fs.remove(f"{self._root}/{file}")
 
     def names(self, folder: str) -> list[str]:
-        """Names of the files in a folder within this one, in order."""
+        """Names of the files in a subfolder, sorted."""
         found = self._fs.listed(f"{self._root}/{folder}")
         return sorted(i.base_name for i in found if i.type == fs.FileType.File and not i.base_name.startswith("."))

@@ -56,6 +56,7 @@ def _seconds_per_run(values: dict[str, Any]) -> float:
     from mislabel.sweeps.spec.document import Document
     from mislabel.sweeps.store.cell_means import Means
     from mislabel.sweeps.store.outcome import Outcome, Status
+    from mislabel.sweeps.store.run_index import RunIndex
     from mislabel.sweeps.store.store import Store
 
     spec, task = checked_spec(Document("bench", values))
@@ -63,10 +64,10 @@ def _seconds_per_run(values: dict[str, Any]) -> float:
         files = Store(folder).sweep("large")
         gc.collect()
         began = time.process_time()
-        plan = make_plan(spec, task, files)
+        plan = make_plan(spec, task, RunIndex(spec, files), files)
         for group in plan.groups.values():
             group.size = _PACK
-        driver = Driver(plan, GridSource(plan), files, Means(spec, files))
+        driver = Driver(plan, GridSource(plan), files, Means(spec, plan.index))
         while (order := driver.next()) is not None:
             runs = zip(order.cells, order.seeds, strict=True)
             outcomes = [

@@ -81,6 +81,7 @@ def planning_a_million_runs() -> Iterator[Figure]:
     from mislabel.sweeps.checks.reader import checked_spec
     from mislabel.sweeps.plan.plan import make_plan
     from mislabel.sweeps.spec.document import Document
+    from mislabel.sweeps.store.run_index import RunIndex
     from mislabel.sweeps.store.store import Store
 
     values = {
@@ -96,7 +97,7 @@ def planning_a_million_runs() -> Iterator[Figure]:
     spec, task = checked_spec(Document("bench", values))
     with tempfile.TemporaryDirectory() as folder:
         files = Store(folder).sweep("million")
-        seconds = _timed(lambda: make_plan(spec, task, files))
+        seconds = _timed(lambda: make_plan(spec, task, RunIndex(spec, files), files))
     yield Figure("counting a million runs", seconds, "s", 10)
 
 

@@ -8,6 +8,7 @@ from mislabel.sweeps.checks.reader import read_spec
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.papers.bundled import chosen_experiments, experiments, spec_path, sweep_name
 from mislabel.sweeps.plan.plan import make_plan
+from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store
 
 
@@ -16,7 +17,7 @@ from mislabel.sweeps.store.store import Store
 def test_every_bundled_spec_plans(experiment: str, quick: bool, store: Store) -> None:
     spec, task = read_spec(spec_path(experiment), quick=quick)
     assert spec.name == sweep_name(experiment, quick)
-    plan = make_plan(spec, task, store.sweep(spec.name))
+    plan = make_plan(spec, task, RunIndex(spec, store.sweep(spec.name)), store.sweep(spec.name))
     assert plan.missing == plan.runs > 0
     assert spec.seeds.count >= (3 if quick else 8), "intervals need seeds"
     (data,) = {str(group.values.get("data", "")) for group in plan.groups.values()}
@@ -27,7 +28,7 @@ def test_every_bundled_spec_plans(experiment: str, quick: bool, store: Store) ->
 def test_the_quickstart_plans(store: Store) -> None:
     path = Path(spec_path(experiments()[0])).parent.parent / "quickstart.yaml"
     spec, task = read_spec(str(path))
-    assert make_plan(spec, task, store.sweep(spec.name)).runs == 40
+    assert make_plan(spec, task, RunIndex(spec, store.sweep(spec.name)), store.sweep(spec.name)).runs == 40
 
 
 def test_experiments_are_chosen_by_name_by_paper_or_all() -> None:

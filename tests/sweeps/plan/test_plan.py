@@ -5,14 +5,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mislabel.sweeps.errors import SpecError
-from mislabel.sweeps.plan.plan import make_plan, orders
+from mislabel.sweeps.plan.plan import Plan, make_plan, orders
+from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, bowl_spec, prepared, run
 
 
+def plan_of(store: Store, **changes: Any) -> Plan:
+    spec = bowl_spec(**changes)
+    files = store.sweep(spec.name)
+    return make_plan(spec, BOWL, RunIndex(spec, files), files)
+
+
 def test_a_plan_counts_cells_and_runs(store: Store) -> None:
     parameters = {"x": {"values": [0, 1, 2]}, "width": {"values": [2, 3]}}
-    plan = make_plan(bowl_spec(parameters=parameters, seeds=5), BOWL, store.sweep("a"))
+    plan = plan_of(store, parameters=parameters, seeds=5)
     assert (plan.cells, plan.runs, plan.missing) == (6, 30, 30)
     assert {shape: (group.runs, group.missing) for shape, group in plan.groups.items()} == {
         (2,): (15, 15),
@@ -23,7 +30,7 @@ def test_a_plan_counts_cells_and_runs(store: Store) -> None:
 
 def test_what_the_store_has_is_not_missing(store: Store) -> None:
     run(store)
-    plan = make_plan(bowl_spec(seeds=3), BOWL, store.sweep("bowls"))
+    plan = plan_of(store, seeds=3)
     assert (plan.runs, plan.missing) == (9, 3)
 
 
@@ -38,9 +45,7 @@ def test_packs_hold_every_run_once_and_one_shape_each(
 ) -> None:
     parameters: dict[str, Any] = {"x": {"values": list(range(values))}}
     parameters["width"] = {"values": [i + 1 for i in range(len(sizes))], "when": "x < 4"}
-    plan = make_plan(
-        bowl_spec(parameters=parameters, seeds=seeds), BOWL, Store(str(tmp_path_factory.mktemp("s"))).sweep("a")
-    )
+    plan = plan_of(Store(str(tmp_path_factory.mktemp("s"))), parameters=parameters, seeds=seeds)
     for size, group in zip(sizes, plan.groups.values(), strict=False):
         group.size = size
     packs = list(orders(plan))
@@ -66,30 +71,28 @@ def test_an_order_has_all_that_its_runs_need(store: Store) -> None:
 
 def test_a_search_is_counted_by_its_budget(store: Store) -> None:
     changes: dict[str, Any] = {"method": "tpe", "budget": {"cells": 7}, "parameters": {"x": {"min": 0, "max": 1}}}
-    plan = make_plan(bowl_spec(**changes), BOWL, store.sweep("a"))
+    plan = plan_of(store, **changes)
     assert (plan.cells, plan.runs, plan.missing) == (7, 14, 14)
 
 
 def test_shapes_that_do_not_go_together_are_refused_for_every_combination(store: Store) -> None:
     """The check of the spec tries single values; two axes together may still conflict."""
-    spec = bowl_spec(parameters={"surface": {"values": ["smooth", "rough"]}, "width": {"values": [2, 64]}})
     with pytest.raises(SpecError, match="a rough bowl holds at most 32 weights, not width 64"):
-        make_plan(spec, BOWL, store.sweep("a"))
+        plan_of(store, parameters={"surface": {"values": ["smooth", "rough"]}, "width": {"values": [2, 64]}})
 
 
 def test_an_excluded_conflict_is_no_conflict(store: Store) -> None:
-    spec = bowl_spec(
+    plan = plan_of(
+        store,
         parameters={"surface": {"values": ["smooth", "rough"]}, "width": {"values": [2, 64]}},
         exclude=["surface == 'rough' and width > 32"],
     )
-    assert make_plan(spec, BOWL, store.sweep("a")).cells == 3
+    assert plan.cells == 3
 
 
 def test_an_empty_space_is_nothing_to_run(store: Store) -> None:
-    plan = make_plan(
-        bowl_spec(method="random", budget={"cells": 5}, parameters={"x": {"min": 1, "max": 2}}, exclude=["x > 0"]),
-        BOWL,
-        store.sweep("a"),
+    plan = plan_of(
+        store, method="random", budget={"cells": 5}, parameters={"x": {"min": 1, "max": 2}}, exclude=["x > 0"]
     )
     assert (plan.cells, plan.runs, plan.missing, plan.packs, plan.expected_seconds) == (0, 0, 0, 0, 0.0)
 

@@ -13,7 +13,7 @@ from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.cell_means import Means
 from mislabel.sweeps.store.outcome import INTERRUPTED, Outcome, Status, StopCause, StopReason
 from mislabel.sweeps.store.store import Store
-from tests.bowls import bowl_spec, curves_of, prepared, run, runs_of
+from tests.bowls import bowl_spec, curves_of, means_of, prepared, run, runs_of
 
 Value = Callable[[str, int], float]
 
@@ -33,7 +33,7 @@ def told(means: Means, cell: str, value: Value, status: Status = Status.DONE) ->
 def raced(store: Store, cells: dict[str, float], value: Value, spec: Spec | None = None) -> tuple[Race, Means]:
     """A race from its beginning to its end."""
     spec = spec or spec_of()
-    means = Means(spec, store.sweep("bowls"))
+    means = means_of(spec, store.sweep("bowls"))
     for cell in cells:
         told(means, cell, value)
     race = Race(spec, means)
@@ -92,7 +92,7 @@ def test_the_best_cell_is_seldom_dropped(store: Store) -> None:
 def test_a_restart_decides_the_same(store: Store) -> None:
     cells = {name: 0.3 * i for i, name in enumerate("abcdef")}
     first, known = raced(store, cells, noisy(cells))
-    means = Means(spec_of(), store.sweep("bowls"))
+    means = means_of(spec_of(), store.sweep("bowls"))
     for cell in cells:
         for seed, (loss,) in known.by_seed(cell).items():
             means.add(Outcome(cell, seed, Status.DONE, {"loss": loss}))
@@ -104,7 +104,7 @@ def test_a_restart_decides_the_same(store: Store) -> None:
 
 
 def test_cells_without_a_comparable_mean_take_no_part(store: Store) -> None:
-    means = Means(spec_of(), store.sweep("bowls"))
+    means = means_of(spec_of(), store.sweep("bowls"))
     told(means, "a", lambda cell, seed: 1.0)
     told(means, "b", lambda cell, seed: math.nan, Status.DIVERGED)
     told(means, "c", lambda cell, seed: 0.0, Status.STOPPED)
@@ -121,7 +121,7 @@ def test_a_contender_that_diverges_leaves_the_race(store: Store) -> None:
 
 def test_each_branch_has_a_race_of_its_own(store: Store) -> None:
     cells = {"a": 0.0, "b": 0.0, "c": 50.0, "d": 50.0, "e": 90.0}
-    means = Means(spec_of(), store.sweep("bowls"))
+    means = means_of(spec_of(), store.sweep("bowls"))
     for cell in cells:
         told(means, cell, noisy(cells))
     race = Race(spec_of(), means)

@@ -19,6 +19,7 @@ def tables(
             "cell_id": pa.array([name.split("-")[0] for name in runs], pa.string()),
             "seed": pa.array([int(name.split("-")[1]) for name in runs], pa.int64()),
             "status": pa.array([status] * len(runs), pa.string()),
+            "step": pa.array([2] * len(runs), pa.int64()),
             "pack_id": pa.array([pack] * len(runs), pa.string()),
             "attempt": pa.array([attempt] * len(runs), pa.int64()),
         }

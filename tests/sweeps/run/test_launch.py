@@ -1,12 +1,17 @@
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import fs
 
 from mislabel.sweeps.errors import SpecError, StoreError
 from mislabel.sweeps.run.launch import plan_sweep, prepare
+from mislabel.sweeps.store.filesystem import FileSystem
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, MACHINE, bowl_spec, prepared, run
+
+LOCAL = fs.LocalFileSystem()
 
 
 def files_in(store: Store) -> dict[Path, bytes]:
@@ -70,3 +75,67 @@ def test_a_broken_sweep_is_not_tidied(store: Store) -> None:
     before = files_in(store)
     launch.finish()
     assert files_in(store) == before
+
+
+class CountingHandler(fs.FileSystemHandler):
+    """A local file system that counts how often each file is opened for reading."""
+
+    def __init__(self) -> None:
+        self.opened: Counter[str] = Counter()
+
+    def get_type_name(self) -> str:
+        return "counting"
+
+    def get_file_info_selector(self, selector: Any) -> Any:
+        return LOCAL.get_file_info(selector)
+
+    def delete_root_dir_contents(self) -> None:
+        raise NotImplementedError
+
+    def open_input_file(self, path: str) -> Any:
+        self.opened[path] += 1
+        return LOCAL.open_input_file(path)
+
+
+def _delegate(name: str) -> Any:
+    return lambda self, *args, **kwargs: getattr(LOCAL, name)(*args, **kwargs)
+
+
+for _name in CountingHandler.__abstractmethods__:
+    setattr(CountingHandler, _name, _delegate(_name))
+CountingHandler.__abstractmethods__ = frozenset()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"early_terminate": {"type": "asha", "min_steps": 2}},
+        {"seeds": {"count": 2, "up_to": 4}},
+        {"method": "tpe", "budget": {"cells": 4}},
+    ],
+    ids=["grid", "stopping", "race", "search"],
+)
+def test_a_launch_reads_the_table_of_runs_once(store: Store, changes: dict[str, Any]) -> None:
+    """Beside the check for damaged files, which comes first."""
+    parameters = {"x": {"values": [0.0, 1.0, 2.0]}, "frames": 8}
+    run(store, parameters=parameters, **changes)
+    run(store, name="other", parameters={"x": {"values": [3.0]}, "frames": 8})
+    handler = CountingHandler()
+    store._fs = FileSystem(fs.PyFileSystem(handler))
+    store.sweep("bowls").set_damaged_aside()
+    (part,) = (path for path in handler.opened if "/bowls/runs/" in path)
+    by_the_check = handler.opened[part]
+    handler.opened.clear()
+    wider = {**parameters, "x": {"values": [0.0, 1.0, 2.0, 3.0, 4.0]}}
+    changes = {**changes, **({"budget": {"cells": 6}} if "budget" in changes else {"parameters": wider})}
+    launch = prepared(store, **{"parameters": parameters, **changes})
+    assert not launch.complete
+    assert handler.opened[part] - by_the_check == 1
+
+
+def test_runs_that_another_sweep_has_are_not_missing(store: Store) -> None:
+    run(store, name="other")
+    launch = prepared(store, parameters={"x": {"values": [0.0, 1.0, 2.0, 3.0]}})
+    assert (launch.plan.runs, launch.plan.missing) == (8, 2)
+    assert launch.driver.means.best is not None

@@ -12,10 +12,10 @@ from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.plan.sources import SearchSource
 from mislabel.sweeps.run.launch import Launch
 from mislabel.sweeps.search.search import Proposal, Search
-from mislabel.sweeps.store.cell_means import Mean, Means
+from mislabel.sweeps.store.cell_means import Mean
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store, SweepFiles
-from tests.bowls import BOWL, bowl_spec, prepared, run, runs_of
+from tests.bowls import BOWL, bowl_spec, means_of, prepared, run, runs_of
 
 Values = Mapping[str, Any]
 
@@ -302,4 +302,4 @@ def test_a_sweep_improves_its_cells_as_results_come_in(store: Store) -> None:
     losses = runs_of(launch.files).set_index("cell_id")["loss"]
     early, late = losses.loc[cells[:10]].median(), losses.loc[cells[-10:]].median()
     assert late < early / 4
-    assert Means(launch.spec, launch.files).best == (losses.min(), losses.idxmin())
+    assert means_of(launch.spec, launch.files).best == (losses.min(), losses.idxmin())

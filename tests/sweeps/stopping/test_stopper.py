@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from mislabel.sweeps.spec.model import EarlyTerminate
 from mislabel.sweeps.stopping.rules import Halving, judged_steps, rule_of
 from mislabel.sweeps.stopping.stopper import Entry, Stopper, stopper_of
+from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, bowl_spec, run
 
@@ -263,7 +264,7 @@ def test_what_an_earlier_launch_knew_is_in_the_store(store: Store, per: str) -> 
     x = {"values": [-4, -2, 0, 2, 4, 6]}
     run(store, parameters={**SLOW, "x": x}, seeds=2, early_terminate={**ASHA, "per": per}, resources={"pack": 12})
     spec = bowl_spec(parameters={**SLOW, "x": x}, seeds=3, early_terminate={**ASHA, "per": per})
-    stopper = stopper_of(spec, BOWL, store.sweep("bowls"))
+    stopper = stopper_of(spec, BOWL, RunIndex(spec, store.sweep("bowls")), store.sweep("bowls"))
     assert stopper is not None
     rows = store.sweep("bowls").read("runs", ["cell_id", "seed", "status"]).to_pylist()
     stopped = [Entry(row["cell_id"], row["seed"]) for row in rows if row["status"] == "stopped"]
@@ -281,4 +282,4 @@ def test_cells_are_compared_within_their_branch() -> None:
 
 
 def test_a_sweep_without_a_rule_has_no_stopper(store: Store) -> None:
-    assert stopper_of(bowl_spec(), BOWL, store.sweep("bowls")) is None
+    assert stopper_of(bowl_spec(), BOWL, RunIndex(bowl_spec(), store.sweep("bowls")), store.sweep("bowls")) is None

@@ -2,10 +2,10 @@ import math
 
 import pytest
 
-from mislabel.sweeps.store.cell_means import Mean, Means
+from mislabel.sweeps.store.cell_means import Mean
 from mislabel.sweeps.store.outcome import Outcome, Status
 from mislabel.sweeps.store.store import Store
-from tests.bowls import bowl_spec, prepared, run, runs_of
+from tests.bowls import bowl_spec, means_of, prepared, run, runs_of
 
 
 def ended(
@@ -15,7 +15,7 @@ def ended(
 
 
 def test_a_mean_is_over_all_seeds_or_not_at_all(store: Store) -> None:
-    means = Means(bowl_spec(seeds=3), store.sweep("bowls"))
+    means = means_of(bowl_spec(seeds=3), store.sweep("bowls"))
     means.add(ended("a", 0, 1.0))
     means.add(ended("a", 2, 4.0))
     assert means.of("a") is None
@@ -29,7 +29,7 @@ def test_a_mean_has_the_same_bits_in_whatever_order_seeds_end(store: Store) -> N
     values = {0: 0.1, 1: 1e16, 2: -1e16, 3: 0.3}
     results = []
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
-        means = Means(bowl_spec(seeds=4), store.sweep("bowls"))
+        means = means_of(bowl_spec(seeds=4), store.sweep("bowls"))
         for seed in order:
             means.add(ended("a", seed, values[seed]))
         results.append(means.of("a"))
@@ -38,7 +38,7 @@ def test_a_mean_has_the_same_bits_in_whatever_order_seeds_end(store: Store) -> N
 
 def test_several_objectives_have_a_mean_each(store: Store) -> None:
     metric = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]
-    means = Means(bowl_spec(metric=metric), store.sweep("bowls"))
+    means = means_of(bowl_spec(metric=metric), store.sweep("bowls"))
     means.add(ended("a", 0, 1.0, 10.0))
     means.add(ended("a", 1, 3.0, 30.0))
     assert means.of("a") == Mean((2.0, 20.0))
@@ -46,7 +46,10 @@ def test_several_objectives_have_a_mean_each(store: Store) -> None:
 
 @pytest.mark.parametrize(("goal", "best"), [("minimize", 1.0), ("maximize", 3.0)])
 def test_the_best_is_the_lowest_or_the_highest_and_always_finite(store: Store, goal: str, best: float) -> None:
-    means = Means(bowl_spec(seeds=1, metric={"name": "loss", "goal": goal}), store.sweep("bowls"))
+    means = means_of(
+        bowl_spec(seeds=1, metric={"name": "loss", "goal": goal}),
+        store.sweep("bowls"),
+    )
     for cell, value in {"a": 2.0, "b": math.nan, "c": 1.0, "d": math.inf, "e": -math.inf, "f": 3.0}.items():
         means.add(ended(cell, 0, value))
     assert means.best is not None
@@ -55,7 +58,7 @@ def test_the_best_is_the_lowest_or_the_highest_and_always_finite(store: Store, g
 
 def test_means_of_earlier_launches_come_from_the_store(store: Store) -> None:
     launch = run(store, parameters={"x": {"values": [0, 1]}, "trouble": {"values": [0, 2]}})
-    means = Means(launch.spec, launch.files)
+    means = means_of(launch.spec, launch.files)
     table = runs_of(launch.files).groupby("cell_id")["loss"].agg(lambda losses: losses.mean(skipna=False))
     complete = means.complete()
     assert set(complete) == set(table.index)
@@ -65,14 +68,14 @@ def test_means_of_earlier_launches_come_from_the_store(store: Store) -> None:
 
 def test_failed_seeds_count_as_ended_unless_they_are_run_again(store: Store) -> None:
     launch = run(store, parameters={"trouble": {"values": [0, 1]}})
-    found = Means(launch.spec, launch.files).complete()
+    found = means_of(launch.spec, launch.files).complete()
     assert sorted(math.isnan(mean.values[0]) for mean in found.values()) == [False, True]
-    assert len(Means(launch.spec, launch.files, retry=True).complete()) == 1
+    assert len(means_of(launch.spec, launch.files, retry=True).complete()) == 1
 
 
 def test_means_need_no_metric_columns_where_all_runs_failed(store: Store) -> None:
     launch = run(store, parameters={"trouble": 1})
-    (mean,) = Means(launch.spec, launch.files).complete().values()
+    (mean,) = means_of(launch.spec, launch.files).complete().values()
     assert math.isnan(mean.values[0])
 
 
@@ -81,20 +84,20 @@ def test_lost_seeds_are_still_to_come(store: Store) -> None:
     order = launch.driver.next()
     assert order is not None
     launch.driver.lost(order.id, "its worker died")
-    assert Means(launch.spec, launch.files).complete() == {}
+    assert means_of(launch.spec, launch.files).complete() == {}
 
 
 def test_seeds_that_the_spec_no_longer_asks_for_are_not_averaged(store: Store) -> None:
     launch = run(store, seeds={"count": 3, "first": 0})
     later = bowl_spec(seeds={"count": 2, "first": 1})
-    found = Means(later, launch.files).complete()
+    found = means_of(later, launch.files).complete()
     table = runs_of(launch.files)
     expected = table[table["seed"] > 0].groupby("cell_id")["loss"].mean()
     assert {cell: mean.values[0] for cell, mean in found.items()} == pytest.approx(expected.to_dict())
 
 
 def test_a_cell_of_which_a_run_was_stopped_can_not_be_ranked(store: Store) -> None:
-    means = Means(bowl_spec(seeds=2), store.sweep("bowls"))
+    means = means_of(bowl_spec(seeds=2), store.sweep("bowls"))
     means.add(ended("a", 0, 1.0))
     means.add(ended("a", 1, 2.0, status=Status.STOPPED, step=4))
     assert means.of("a") == Mean((1.5,), stopped_at=4)
@@ -102,7 +105,7 @@ def test_a_cell_of_which_a_run_was_stopped_can_not_be_ranked(store: Store) -> No
 
 
 def test_more_seeds_take_the_mean_away_until_they_have_ended(store: Store) -> None:
-    means = Means(bowl_spec(seeds=2), store.sweep("bowls"))
+    means = means_of(bowl_spec(seeds=2), store.sweep("bowls"))
     for seed, loss in enumerate((1.0, 3.0, 5.0)):
         means.add(ended("a", seed, loss))
     assert means.of("a") == Mean((2.0,))

@@ -9,7 +9,7 @@ from mislabel.sweeps.store.filesystem import opened
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
     filesystem, root = opened(str(tmp_path))
-    return Files(filesystem, f"{root}/sweep", f"{tmp_path}/sweep")
+    return Files(filesystem, f"{root}/sweep", "sweep", str(tmp_path))
 
 
 def test_what_is_written_is_read_again(files: Files) -> None:

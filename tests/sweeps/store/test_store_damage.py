@@ -19,7 +19,7 @@ from tests.sweeps.run.parts import part_file, rows, tables
 
 KILLED = """
 import os, signal, sys
-import sweeps.store
+from mislabel.sweeps.store.store import Store
 from mislabel.sweeps.store.filesystem import FileSystem
 from tests.sweeps.run.parts import tables
 
@@ -30,7 +30,7 @@ def killed(filesystem, path, data):
     put(filesystem, path, data)
 
 FileSystem.put = killed
-sweeps.store.Store(sys.argv[1]).sweep("bowls").write_results("p", tables(["a-0", "a-1"], "p"))
+Store(sys.argv[1]).sweep("bowls").write_results("p", tables(["a-0", "a-1"], "p"))
 """
 
 

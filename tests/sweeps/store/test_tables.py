@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mislabel.sweeps.store.store import TABLES, Store, SweepFiles
+from mislabel.sweeps.store.store import Store, SweepFiles
+from mislabel.sweeps.store.tables import TABLES
 from tests.sweeps.run.parts import part_file, rows, tables
 
 # Runs that stand in several parts
@@ -156,7 +157,7 @@ def test_a_merge_cut_short_anywhere_loses_and_doubles_nothing(files: SweepFiles)
 def test_large_parts_are_left_alone(files: SweepFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     written_in_parts(files)
     before = contents(files)
-    monkeypatch.setattr("mislabel.sweeps.store.store._PART_BYTES", 12_000)
+    monkeypatch.setattr("mislabel.sweeps.store.tables._PART_BYTES", 12_000)
     files.compact()
     sizes = [sum(part_file(files, name, p).stat().st_size for name in TABLES if part_file(files, name, p).exists())
              for p in files.parts("runs")]  # fmt: skip

@@ -1,0 +1,106 @@
+"""The ended runs of a sweep, read from the store once per launch.
+
+The plan, the cell means, the stopper, the seed race and the reuse of other sweeps' runs share this index, because
+reading `runs` of a large sweep takes long. Rows that are copied from other sweeps are added to it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mislabel.sweeps.spec.model import Spec
+from mislabel.sweeps.store.outcome import Status, settled
+from mislabel.sweeps.store.store import SweepFiles
+
+TRAINING = ("steps", "frames", "spacing")
+"""The parameters that determine at which steps a run is measured."""
+
+
+class RunIndex:
+    """The runs that the store contains, as rows and by cell."""
+
+    def __init__(self, spec: Spec, files: SweepFiles) -> None:
+        self._settled = settled(spec)
+        self._tries = spec.budget.tries
+        self._columns = _columns(spec)
+        self.rows = pa.table({})
+        """Columns of `runs` that a launch needs, as far as the store has them; a row per run."""
+        self.seeds: dict[str, set[int]] = defaultdict(set)
+        """By cell, the seeds that need not be run again."""
+        self.failed: dict[str, set[int]] = defaultdict(set)
+        self.given_up: dict[str, set[int]] = defaultdict(set)
+        """The failed runs that used up the attempts that the budget allows."""
+        self.attempts: dict[str, dict[int, int]] = defaultdict(dict)
+        """How often the runs that may be run again have failed. A lost run has not failed."""
+        self.add(files.read_runs(self._columns))
+
+    def add(self, runs: pa.Table) -> None:
+        """Add rows of `runs`. They replace the rows that the index has of the same runs."""
+        if not runs.num_rows:
+            return
+        runs = runs.select([name for name in self._columns if name in runs.column_names])
+        if self.rows.num_rows:
+            others = self.rows.filter(~pc.field("run_id").isin(runs["run_id"].combine_chunks()))
+            self.rows = pa.concat_tables([others, runs], promote_options="permissive")
+        else:
+            self.rows = runs
+        for cell, seed, status, attempt in zip(*_lists(runs, "cell_id", "seed", "status", "attempt"), strict=True):
+            self._note(cell, seed, status, attempt)
+
+    def _note(self, cell: str, seed: int, status: str, attempt: int) -> None:
+        if status in self._settled:
+            self.seeds[cell].add(seed)
+            self.attempts[cell].pop(seed, None)
+            self.failed[cell].discard(seed)
+            self.given_up[cell].discard(seed)
+            return
+        self.attempts[cell][seed] = attempt if status == Status.FAILED else attempt - 1
+        if status == Status.FAILED:
+            self.failed[cell].add(seed)
+            if attempt >= self._tries:
+                self.given_up[cell].add(seed)
+
+    def has(self, columns: Iterable[str]) -> bool:
+        """Whether the rows have all these columns. The rows of a sweep without results have no metrics."""
+        return set(columns) <= set(self.rows.column_names)
+
+    def columns(self, *names: str) -> list[list[Any]]:
+        """These columns of the rows as lists; empty lists if there are no rows."""
+        return _lists(self.rows, *names) if self.rows.num_rows else [[] for _ in names]
+
+    def unwanted(self, retry: bool) -> Mapping[str, set[int]]:
+        """By cell, the failed runs that are not run again: with `retry`, only those that used up their attempts."""
+        return self.given_up if retry else self.failed
+
+    def missing_seeds(self, cell: str, seeds: Iterable[int], retry: bool) -> list[int]:
+        """The cell's seeds that are still to be run. Lost runs are always run again, failed ones on request."""
+        has = self.seeds.get(cell, set())
+        failed = self.unwanted(retry).get(cell, set())
+        return [seed for seed in seeds if seed not in has and seed not in failed]
+
+    def cells(self, axes: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Every cell of the rows, with its values of these axes."""
+        ids, *values = self.columns("cell_id", *axes)
+        return {cell: dict(zip(axes, row, strict=True)) for cell, *row in zip(ids, *values, strict=True)}
+
+    @property
+    def count(self) -> int:
+        """Runs that need not be run again."""
+        return sum(map(len, self.seeds.values()))
+
+
+def _columns(spec: Spec) -> list[str]:
+    """The columns of `runs` that a launch of this sweep needs."""
+    names = ["run_id", "cell_id", "seed", "status", "attempt", "step", *(metric.name for metric in spec.metric)]
+    if spec.early_terminate is not None:
+        names += [*spec.branch_axes(), *TRAINING]
+    if spec.seeds.up_to is not None:
+        names += spec.axes()
+    return list(dict.fromkeys(names))
+
+
+def _lists(rows: pa.Table, *names: str) -> list[list[Any]]:
+    return [rows[name].to_pylist() for name in names]
