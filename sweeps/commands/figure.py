@@ -1,4 +1,4 @@
-"""`mislabel figure`: curves of a sweep as a picture."""
+"""`mislabel figure`: draw the curves of a sweep."""
 
 import click
 
@@ -9,16 +9,25 @@ from mislabel.sweeps.commands.options import say
 @click.command()
 @click.argument("name")
 @options.store
-@click.option("--metric", "-m", "metrics", multiple=True, help="A metric, a panel each. Default: the objective.")
-@click.option("--by", multiple=True, metavar="PARAMETER", help="Colour by the first, style by the second.")
-@click.option("--at", type=click.IntRange(min=0), metavar="STEP", help="Step of the histograms. Default: the last.")
+@click.option(
+    "--metric", "-m", "metrics", multiple=True, help="Metric to draw; repeat for more panels. Default: the objective."
+)
+@click.option(
+    "--by",
+    multiple=True,
+    metavar="PARAMETER",
+    help="One curve per value: the first --by sets the colour, the second the line style.",
+)
+@click.option(
+    "--at", type=click.IntRange(min=0), metavar="STEP", help="Step at which to draw histograms. Default: the last."
+)
 @click.option("--out", "-o", type=click.Path(dir_okay=False), help="File to write (png, pdf, svg). Default: NAME.png.")
 def command(
     name: str, store: str, metrics: tuple[str, ...], by: tuple[str, ...], at: int | None, out: str | None
 ) -> None:
     """Draw metrics over training steps: mean and 95 % interval over seeds.
 
-    Of a metric that is kept as an array, at snapshots, a histogram of its values is drawn.
+    For array metrics, which are recorded at snapshots, draw a histogram of the values instead.
 
     \b
       mislabel figure quickstart -m noisy_accuracy -m clean_test_accuracy --by noise_rate

@@ -1,4 +1,4 @@
-"""`mislabel logs`: what a sweep on a cluster says."""
+"""`mislabel logs`: show the log of a sweep on a cluster."""
 
 import re
 import time
@@ -12,19 +12,19 @@ from mislabel.sweeps.errors import ExitCode
 if TYPE_CHECKING:
     from mislabel.cluster.jobs.client import Jobs
 
-# Ray's own lines at the head of a job's log.
+# Lines that Ray writes at the beginning of a job's log.
 _NOISE = re.compile(r"^(\d{4}-\d\d-\d\d .* Runtime env is setting up\.|Running entrypoint for job .*)\n", re.MULTILINE)
 
 
 @click.command()
 @click.argument("name")
-@click.option("--follow", "-f", "following", is_flag=True, help="Go on until the sweep ends.")
+@click.option("--follow", "-f", "following", is_flag=True, help="Show new lines until the sweep ends.")
 @options.cluster
 @options.token_file
 def command(name: str, following: bool, cluster: str | None, token_file: str | None) -> int:
-    """Show what a sweep that was sent to a cluster says: the last job of NAME, or the job of that id.
+    """Show the log of a submitted sweep. NAME is the sweep, for its last job, or a job's id.
 
-    With -f, until it ends; Ctrl-C leaves the sweep alone.
+    With -f, Ctrl-C ends the display; the sweep continues.
     """
     from mislabel.cluster.jobs.client import Jobs
     from mislabel.cluster.jobs.remote_command import job_of
@@ -38,7 +38,7 @@ def command(name: str, following: bool, cluster: str | None, token_file: str | N
 
 
 def follow(jobs: "Jobs", id: str) -> int:
-    """Show what the job says until it ends; returns its exit code."""
+    """Show the job's log until it ends; returns its exit code."""
     for text in jobs.follow(id):
         click.echo(_NOISE.sub("", text), nl=False)
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""`mislabel report`: a sweep's report as one HTML file."""
+"""`mislabel report`: write a sweep's report as one HTML file."""
 
 from pathlib import Path
 
@@ -11,13 +11,15 @@ from mislabel.sweeps.commands.options import say
 @click.command()
 @click.argument("name")
 @options.store
-@click.option("--metric", "-m", "metrics", multiple=True, help="A metric to report on. Default: the objectives.")
+@click.option(
+    "--metric", "-m", "metrics", multiple=True, help="Metric to report on; may be repeated. Default: the objectives."
+)
 @click.option("--out", "-o", type=click.Path(dir_okay=False), help="File to write. Default: NAME.html.")
 def command(name: str, store: str, metrics: tuple[str, ...], out: str | None) -> None:
-    """Write a sweep's report: one HTML file, figures included, that needs no network.
+    """Write a report of a sweep: one HTML file that includes its figures and works offline.
 
-    It says what was swept and from which code, the best cells with their intervals, the Pareto front, which parameters
-    matter, curves, failures, and what early stopping saved.
+    It shows the spec, the code version, the best cells with their intervals, the Pareto front, the importance of each
+    parameter, curves, failures, and the steps saved by early stopping.
 
     \b
       mislabel report quickstart

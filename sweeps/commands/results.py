@@ -1,4 +1,4 @@
-"""`mislabel results`: the table of cells."""
+"""`mislabel results`: print the table of cells."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 @click.argument("name")
 @options.store
 @click.option(
-    "--metric", "-m", "metrics", multiple=True, help="A metric to show; several may be given. Default: the objective."
+    "--metric", "-m", "metrics", multiple=True, help="Metric to show; may be repeated. Default: the objective."
 )
 @click.option(
-    "--by", multiple=True, metavar="PARAMETER", help="Average over everything but these. Default: one row per cell."
+    "--by",
+    multiple=True,
+    metavar="PARAMETER",
+    help="One row per value; the other parameters are averaged. Default: one row per cell.",
 )
-@click.option("--front", "front_only", is_flag=True, help="Only the Pareto front of several objectives.")
-@click.option("--top", type=click.IntRange(1), help="Only the best rows.")
+@click.option("--front", "front_only", is_flag=True, help="Show only the Pareto front of several objectives.")
+@click.option("--top", type=click.IntRange(1), help="Show only this many best rows.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @options.as_json
 def command(
@@ -30,8 +33,8 @@ def command(
 ) -> None:  # fmt: skip
     """Print the cells of a sweep: mean and 95 % interval over seeds (Student's t), best first.
 
-    With several objectives the cells of the Pareto front come first. Cells that were stopped early come last: their
-    mean is that at the step where the first of their runs was stopped.
+    With several objectives, the Pareto front comes first. Cells stopped early come last; their mean is taken at the
+    step at which their first run stopped.
 
     \b
       mislabel results quickstart
@@ -41,7 +44,7 @@ def command(
     table = table_of_cells(store, name, metrics, by)
     if front_only:
         if "front" not in table:
-            raise click.UsageError("--front needs a sweep with several objectives, and a row per cell (no --by)")
+            raise click.UsageError("--front needs a sweep with several objectives, and does not work with --by")
         table = table[table["front"]]
     if top:
         table = table.head(top)
@@ -54,7 +57,7 @@ def command(
 
 
 def table_of_cells(store: str, name: str, metrics: Sequence[str] = (), by: Sequence[str] = ()) -> "pd.DataFrame":
-    """A row per cell, or per value of `by`: counts, then mean, std, low and high of each metric, best first."""
+    """One row per cell or value of `by`, best first: counts, then mean, std, low and high of each metric."""
     import mislabel
     from mislabel.analysis.statistics.ranking import ranked
 
@@ -62,7 +65,7 @@ def table_of_cells(store: str, name: str, metrics: Sequence[str] = (), by: Seque
 
 
 def print_cells(table: "pd.DataFrame", most: int | None = None) -> None:
-    """The table for people: mean ± half the interval."""
+    """Print the table with each mean as mean ± half the interval; `most` limits the rows."""
     from mislabel.sweeps.commands.screen import columns, count
 
     metrics = [column.removesuffix("_low") for column in table.columns if column.endswith("_low")]

@@ -1,4 +1,4 @@
-"""`mislabel retry`: send a sweep to its cluster again."""
+"""`mislabel retry`: submit a sweep to its cluster again."""
 
 import click
 
@@ -7,15 +7,14 @@ from mislabel.sweeps.commands import options
 
 @click.command()
 @click.argument("name")
-@click.option("--failed", "retry_failed", is_flag=True, help="Also run again what failed.")
-@click.option("--wait", is_flag=True, help="Show what the sweep says until it ends; its exit code is this one's.")
+@click.option("--failed", "retry_failed", is_flag=True, help="Also repeat failed runs.")
+@click.option("--wait", is_flag=True, help="Show the log until the sweep ends; exit with its exit code.")
 @options.cluster
 @options.token_file
 def command(name: str, retry_failed: bool, wait: bool, cluster: str | None, token_file: str | None) -> int:
-    """Send a sweep to its cluster again, as it was last sent: it goes on with what is missing.
+    """Submit a sweep to its cluster again, with the spec that was submitted last. It continues with the missing runs.
 
-    With --failed, runs that failed are tried again too. Runs that were lost with their machine are missing, and
-    always run again.
+    Runs lost with their machine are always repeated; failed runs only with --failed.
     """
     from mislabel.cluster.jobs.client import Jobs
     from mislabel.cluster.jobs.remote_command import job_of

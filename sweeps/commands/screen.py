@@ -1,4 +1,4 @@
-"""Show things to people: durations, sizes, tables, and the progress of a running sweep."""
+"""Text for the terminal: durations, sizes, tables, and the progress of a running sweep."""
 
 import sys
 import time
@@ -36,7 +36,7 @@ def count(number: int, noun: str) -> str:
 
 
 def columns(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:
-    """Rows as aligned text; numbers to the right."""
+    """Rows as aligned text; numbers are aligned to the right."""
     texts = [[str(cell) for cell in row] for row in rows]
     widths = [
         max(len(name), *(len(row[i]) for row in texts), 0) if texts else len(name) for i, name in enumerate(header)
@@ -56,7 +56,7 @@ def _is_number(text: str) -> bool:
 
 
 def progress_text(driver: "Driver", spec: "Spec") -> str:
-    """Runs done, running, failed, rate, time left, best cell so far: one line."""
+    """One line: runs done, running, failed, rate, time left, best cell so far."""
     from mislabel.sweeps.store.outcome import Status
 
     progress = driver.progress
@@ -74,13 +74,13 @@ def progress_text(driver: "Driver", spec: "Spec") -> str:
         )
         parts.append(f"best {spec.metric[0].name} {driver.means.best[0]:.4g}" + (f" at {at}" if at else ""))
     if driver.stop_reason:
-        parts.append("stopping: packs are being checkpointed")
+        parts.append("stopping: saving checkpoints")
     return " · ".join(parts)
 
 
 @contextmanager
 def counting(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show how many of how many are done: in one line that is kept up to date on a terminal, else every ten seconds."""
+    """Show how many are done, on stderr: on a terminal one line that is updated, otherwise a line every ten seconds."""
     last = time.monotonic()
     live = sys.stderr.isatty()
 
@@ -97,7 +97,7 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 class ProgressLine:
-    """A bar on a terminal, a line every ten seconds elsewhere; on stderr."""
+    """Progress on stderr: a bar on a terminal, otherwise a line every ten seconds."""
 
     def __init__(self, driver: "Driver", spec: "Spec") -> None:
         self.driver = driver
@@ -130,7 +130,7 @@ class ProgressLine:
                 self._bar = None
 
     def say(self, text: str) -> None:
-        """Say something beside the bar."""
+        """Print a message without disturbing the bar."""
         if self._bar is not None:
             self._bar[0].console.print(text, highlight=False)
         else:

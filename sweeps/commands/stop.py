@@ -1,4 +1,4 @@
-"""`mislabel stop`: let a sweep checkpoint and finish."""
+"""`mislabel stop`: stop a sweep after it has saved checkpoints."""
 
 import click
 
@@ -10,10 +10,10 @@ from mislabel.sweeps.commands.options import say
 @click.argument("name")
 @options.store
 def command(name: str, store: str) -> None:
-    """Let a running sweep checkpoint its packs and finish; a queued one leaves the queue.
+    """Stop a running sweep after it has saved checkpoints, or remove a queued sweep from the queue.
 
-    Works on a sweep that runs on this machine or on another one with the same store, and with --cluster on a
-    cluster's. `run` or `submit` with its spec continues it.
+    The sweep may run on this machine, on another machine with the same store, or, with --cluster, on a cluster. `run`
+    or `submit` with its spec continues it.
     """
     from mislabel.cluster.head_state import Folder
     from mislabel.cluster.jobs.queue_view import entries_of_store, is_starting
@@ -25,10 +25,12 @@ def command(name: str, store: str) -> None:
     for entry in entries_of_store(store):
         if entry.ticket.sweep == name:
             Queue(Folder.here().queue).ask_to_stop(entry.ticket)
-            say(f"{name}: " + ("leaves the queue" if entry.before is not None else "stops; its packs checkpoint"))
+            say(
+                f"{name}: " + ("removed from the queue" if entry.before is not None else "stopping; saving checkpoints")
+            )
             return
     at = Store(store)
     if name not in at.names() and is_starting(store, name):
-        raise MislabelError(f"{name} is just being started; stop it in a moment, or `mislabel cancel` it")
+        raise MislabelError(f"{name} is still starting; try again in a moment, or use `mislabel cancel {name}`")
     ask_to_stop(at.existing(name))
-    say(f"{name}: stops; its packs checkpoint")
+    say(f"{name}: stopping; saving checkpoints")

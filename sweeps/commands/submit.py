@@ -1,4 +1,4 @@
-"""`mislabel submit`: send a sweep to a cluster."""
+"""`mislabel submit`: submit a sweep to a cluster."""
 
 import getpass
 import re
@@ -19,21 +19,29 @@ if TYPE_CHECKING:
 @options.sets
 @options.quick
 @click.option(
-    "--priority", type=click.IntRange(-100, 100), default=0, show_default=True, help="The highest runs first."
+    "--priority",
+    type=click.IntRange(-100, 100),
+    default=0,
+    show_default=True,
+    help="Sweeps with a higher priority run first.",
 )
-@click.option("--owner", metavar="NAME", help="Whose sweep it is: owners share a cluster fairly. Default: your login.")
-@click.option("--retry-failed", is_flag=True, help="Also run again what failed before.")
-@click.option("--wait", is_flag=True, help="Show what the sweep says until it ends; its exit code is this one's.")
+@click.option(
+    "--owner",
+    metavar="NAME",
+    help="Owner of the sweep; the cluster is shared fairly between owners. Default: your login.",
+)
+@click.option("--retry-failed", is_flag=True, help="Also repeat runs that failed before.")
+@click.option("--wait", is_flag=True, help="Show the log until the sweep ends; exit with its exit code.")
 @options.cluster
 @options.token_file
 def command(
     spec: str, overrides: tuple[str, ...], quick: bool, priority: int, owner: str | None, retry_failed: bool,
     wait: bool, cluster: str | None, token_file: str | None,
 ) -> int:  # fmt: skip
-    """Send the sweep in SPEC.yaml to a cluster, where it runs when its turn has come.
+    """Submit the sweep in SPEC.yaml to a cluster, which queues and runs it.
 
-    The cluster runs what its store does not have yet: sending a spec again continues a sweep. This machine may
-    disconnect at any time. What is sent is the text of the spec; its task must be installed on the cluster.
+    The cluster runs what its store does not have yet, so submitting a spec again continues the sweep. This machine may
+    disconnect at any time. Only the text of the spec is sent; its task must be installed on the cluster.
 
     \b
       mislabel submit noise.yaml
@@ -47,7 +55,7 @@ def command(
 
 
 def _read(path: str, overrides: tuple[str, ...], quick: bool) -> tuple[str, str]:
-    """The sweep's name, and its spec: complete with defaults, unless its task is not installed on this machine."""
+    """The sweep's name and its spec, with defaults filled in if its task is installed on this machine."""
     from mislabel.sweeps.checks.reader import checked_spec, opened_spec
     from mislabel.sweeps.errors import nearest
     from mislabel.sweeps.spec.document import text_from_value
@@ -56,7 +64,7 @@ def _read(path: str, overrides: tuple[str, ...], quick: bool) -> tuple[str, str]
     document = opened_spec(path, overrides, quick)
     task, name = document.values.get("task"), document.values.get("name")
     if isinstance(task, str) and isinstance(name, str) and not (task in task_names() or nearest(task, task_names())):
-        say(f"{task} is not installed on this machine: the cluster will check the spec")
+        say(f"{task} is not installed on this machine; the cluster will check the spec")
         return name, text_from_value(document.values)
     spec, _ = checked_spec(document)
     return spec.name, spec.to_yaml()
@@ -65,20 +73,21 @@ def _read(path: str, overrides: tuple[str, ...], quick: bool) -> tuple[str, str]
 def send(
     jobs: "Jobs", name: str, spec: str, owner: str | None, priority: int, retry_failed: bool, wait: bool
 ) -> int:  # fmt: skip
-    """Send a checked spec; print the id of its job."""
+    """Submit a checked spec and print its job's id; returns the exit code."""
     from mislabel.cluster.jobs.request import SweepRequest, new_id
     from mislabel.sweeps.commands.logs import follow
     from mislabel.sweeps.errors import SweepBusyError
 
     for job in jobs.list():
         if job.metadata.get("sweep") == name and not job.ended:
-            raise SweepBusyError(f"{name} runs or waits on this cluster already, as {job.id}; wait for it, or stop it")
+            raise SweepBusyError(f"{name} is already on this cluster, as {job.id}; wait until it ends, or stop it")
     id = new_id(name)
     jobs.submit(id, SweepRequest(name, spec, owner or login(), priority, retry_failed).metadata())
     click.echo(id)
     if wait:
         return follow(jobs, id)
-    say(f"sent {name} to {jobs.address.url}; `mislabel logs -f {name}` follows it, `mislabel status {name}` counts")
+    say(f"submitted {name} to {jobs.address.url}")
+    say(f"`mislabel logs -f {name}` follows its log, `mislabel status {name}` shows its progress")
     return ExitCode.DONE
 
 

@@ -1,4 +1,4 @@
-"""`mislabel sync`: make the MLflow view complete."""
+"""`mislabel sync`: update the MLflow view."""
 
 import click
 
@@ -11,9 +11,9 @@ from mislabel.sweeps.commands.options import say
 @options.store
 @options.mlflow
 def command(names: tuple[str, ...], store: str, tracking_uri: str | None) -> None:
-    """Bring the MLflow view of sweeps up to date with the store, or build it anew where it was deleted.
+    """Update the MLflow view of the sweeps NAMES from the store, or rebuild it if it was deleted.
 
-    Without NAMES, all sweeps of the store. Syncing twice changes nothing.
+    Without NAMES, update all sweeps of the store. Syncing again changes nothing.
     """
     from mislabel.analysis.mlflow_view.view import default_uri, sync
     from mislabel.sweeps.commands.screen import count, counting
@@ -23,7 +23,7 @@ def command(names: tuple[str, ...], store: str, tracking_uri: str | None) -> Non
     at = Store(store)
     uri = tracking_uri or default_uri(at)
     if uri is None:
-        raise MislabelError(f"{store} is not a folder, so its MLflow view needs an address: --mlflow URI")
+        raise MislabelError(f"{store} is not a folder; give the address of its MLflow view with --mlflow URI")
     for files in [at.existing(name) for name in names or at.names()]:
         with counting(files.name) as counted:
             written = sync(files, uri, progress=counted)

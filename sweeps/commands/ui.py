@@ -1,4 +1,4 @@
-"""`mislabel ui`: the MLflow UI on a store."""
+"""`mislabel ui`: open the MLflow UI on a store."""
 
 import os
 import socket
@@ -14,10 +14,14 @@ from mislabel.sweeps.commands.options import say
 @options.store
 @options.mlflow
 @click.option(
-    "--port", type=int, default=5000, show_default=True, help="Port on this machine; the next free one if taken."
+    "--port",
+    type=int,
+    default=5000,
+    show_default=True,
+    help="Port on this machine. If it is taken, the next free one is used.",
 )
 def command(store: str, tracking_uri: str | None, port: int) -> None:
-    """Serve the MLflow UI of a store on this machine (127.0.0.1) until Ctrl-C, and say where each sweep is in it."""
+    """Serve the MLflow UI of a store on this machine (127.0.0.1) until Ctrl-C, and print each sweep's address in it."""
     from mislabel.analysis.mlflow_view.view import default_uri, page_of
     from mislabel.sweeps.errors import MislabelError
     from mislabel.sweeps.store.store import Store
@@ -25,9 +29,9 @@ def command(store: str, tracking_uri: str | None, port: int) -> None:
     at = Store(store)
     uri = tracking_uri or default_uri(at)
     if uri is None:
-        raise MislabelError(f"{store} is not a folder, so its MLflow view needs an address: --mlflow URI")
+        raise MislabelError(f"{store} is not a folder; give the address of its MLflow view with --mlflow URI")
     if uri.startswith("sqlite:///") and not os.path.exists(uri.removeprefix("sqlite:///")):
-        raise MislabelError(f"no MLflow view in {store} yet; `mislabel run SPEC.yaml` or `mislabel sync` makes one")
+        raise MislabelError(f"no MLflow view in {store} yet; `mislabel run SPEC.yaml` or `mislabel sync` creates it")
     serve = not uri.startswith("http")
     server = f"http://127.0.0.1:{_free_port(port)}" if serve else uri.rstrip("/")
     say(f"MLflow UI: {server}" + ("  (Ctrl-C ends it)" if serve else ""))
@@ -35,7 +39,7 @@ def command(store: str, tracking_uri: str | None, port: int) -> None:
         if page := page_of(at.sweep(name)):
             say(f"  {name}: {server}/{page}")
     if serve:
-        # One worker: by default MLflow starts four, which take a minute to answer on a small machine.
+        # One worker: MLflow's default of four takes a minute to start on a small machine.
         words = ["ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", server.rsplit(":", 1)[1]]
         os.execv(sys.executable, [sys.executable, "-m", "mlflow", *words, "--workers", "1"])
 

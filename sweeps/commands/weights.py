@@ -1,4 +1,4 @@
-"""`mislabel weights`: what the runs of a sweep have trained, for use elsewhere."""
+"""`mislabel weights`: list and export the trained weights of a sweep."""
 
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from mislabel.sweeps.commands.options import say
 @options.store
 @click.option("--out", "-o", type=click.Path(dir_okay=False), help="File to write. Default: NAME-RUN.pt.")
 def command(name: str, run: str | None, store: str, out: str | None) -> None:
-    """Copy out the weights of a RUN, or list the runs that have any, best first.
+    """Export the weights of RUN to a file. Without RUN, list the runs that have weights, best first.
 
-    They are kept of runs that are trained to the end while the spec says `keep: weights`. The file is a mapping of
-    names to tensors, as torch.load reads it; of torchvision's networks, load_state_dict takes it.
+    Specs with `keep: weights` keep the weights of runs that are trained to the end. The file is a mapping of names to
+    tensors that torch.load reads; torchvision's networks accept it in load_state_dict.
 
     \b
       mislabel weights table1
@@ -33,8 +33,8 @@ def command(name: str, run: str | None, store: str, out: str | None) -> None:
         return
     data = files.load_weights(run) if run in kept else None
     if data is None:
-        hint = nearest(run, kept) or f"; `mislabel weights {name}` lists runs that have any"
-        raise MislabelError(f"{name} keeps no weights of run {run!r}{hint}")
+        hint = nearest(run, kept) or f"; `mislabel weights {name}` lists the runs that have weights"
+        raise MislabelError(f"{name} has no weights of run {run!r}{hint}")
     path = Path(out or f"{name}-{run}.pt")
     try:
         path.write_bytes(data)
@@ -45,12 +45,12 @@ def command(name: str, run: str | None, store: str, out: str | None) -> None:
 
 
 def _listed(store: str, name: str, kept: list[str]) -> str:
-    """The runs with weights: id, seed, what the sweep varies, and its objectives; the best first."""
+    """The runs with weights, best first: id, seed, varied parameters and objectives."""
     import mislabel
     from mislabel.sweeps.commands.screen import columns
 
     if not kept:
-        say("no weights are kept; write keep: weights into the spec before its runs are trained")
+        say("no weights were kept; add `keep: weights` to the spec before training")
         return ""
     sweep = mislabel.load(store, name)
     objectives = [objective.name for objective in sweep.spec.metric]

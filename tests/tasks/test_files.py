@@ -3,6 +3,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from filelock import Timeout
 
 from mislabel.tasks.files import atomic_path, locked, write_atomically
@@ -24,6 +25,13 @@ def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
         assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
     assert path.read_text() == "new"
+
+
+def test_torch_writes_to_the_temporary_path(tmp_path: Path) -> None:
+    """torch.save refuses names such as `.name`."""
+    with atomic_path(tmp_path / "file.pt") as unfinished:
+        torch.save({"x": torch.ones(2)}, unfinished)
+    assert torch.load(tmp_path / "file.pt")["x"].tolist() == [1, 1]
 
 
 def test_a_folder_that_is_gone_is_not_created_again(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.bowls import bowl_values
 
 @dataclass(frozen=True)
 class Said:
-    """How a command ended, and what it said where."""
+    """A command's exit code and output."""
 
     code: int
     out: str
@@ -34,10 +34,10 @@ Mislabel = Callable[..., Said]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that commands are called in, whose store is `results`."""
+    """The folder in which commands are called; its store is `results`."""
     for name in ("MISLABEL_STORE", "MISLABEL_CLUSTER", "MISLABEL_TOKEN_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
-    # No cluster runs here, whatever runs on this machine.
+    # Hide a cluster that may run on this machine.
     monkeypatch.setenv("MISLABEL_CLUSTER_DIR", str(tmp_path / "no-cluster"))
     monkeypatch.chdir(tmp_path)
     return tmp_path

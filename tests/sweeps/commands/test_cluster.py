@@ -1,4 +1,4 @@
-"""What can be said without a cluster; with one, see tests/cluster/test_service.py."""
+"""Commands without a cluster; tests/cluster/head/test_head.py has the tests with one."""
 
 import time
 from pathlib import Path
@@ -10,18 +10,18 @@ from mislabel.cluster.secret import make_secret
 from tests.sweeps.commands.conftest import Mislabel
 
 
-def test_without_a_cluster_there_is_none_to_show_or_to_end(mislabel: Mislabel) -> None:
+def test_without_a_cluster_status_is_refused_and_down_does_nothing(mislabel: Mislabel) -> None:
     said = mislabel("cluster", "status")
     assert (said.code, said.out) == (2, "")
-    assert "no cluster runs on this machine; `mislabel cluster up` starts one" in said.err
+    assert "mislabel cluster up" in said.err
     said = mislabel("cluster", "down")
-    assert (said.code, said.err) == (0, "no cluster runs on this machine\n")
+    assert (said.code, said.out) == (0, "")
 
 
-def test_a_host_that_is_not_this_machines_is_refused_and_nothing_is_left(mislabel: Mislabel, folder: Path) -> None:
+def test_a_host_of_another_machine_is_refused_and_leaves_no_files(mislabel: Mislabel, folder: Path) -> None:
     said = mislabel("cluster", "up", "--host", "192.0.2.200")
     assert said.code == 2
-    assert "192.0.2.200: not an address of this machine" in said.err
+    assert "192.0.2.200" in said.err
     assert not (folder / "no-cluster" / "state.json").exists()
     assert not (folder / "no-cluster" / "token").exists()
 
@@ -29,7 +29,7 @@ def test_a_host_that_is_not_this_machines_is_refused_and_nothing_is_left(mislabe
 @pytest.mark.parametrize(
     "words", [("cluster", "join", "ADDRESS"), ("list", "--cluster", "ADDRESS"), ("logs", "x", "--cluster", "ADDRESS")]
 )
-def test_an_address_where_nothing_answers_is_told_within_seconds(
+def test_an_address_where_nothing_answers_is_reported_within_seconds(
     mislabel: Mislabel, folder: Path, words: tuple[str, ...]
 ) -> None:
     make_secret(folder / "token")

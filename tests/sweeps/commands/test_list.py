@@ -10,11 +10,11 @@ def test_an_empty_store_has_no_sweeps(mislabel: Mislabel) -> None:
     said = mislabel("list")
     assert said.code == 0
     assert said.out == ""
-    assert said.err == "no sweeps in results; `mislabel run SPEC.yaml` makes one\n"
+    assert "results" in said.err
     assert mislabel("list", "--json").json == []
 
 
-def test_sweeps_are_listed_with_how_far_they_are(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+def test_sweeps_are_listed_with_their_progress(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
     ran()
     ran(name="other", seeds=1)
     Store("results").sweep("new").write_text("spec.yaml", "name: new\ntask: bowl\n")
@@ -35,6 +35,6 @@ def test_a_sweep_whose_driver_is_gone_has_died(mislabel: Mislabel) -> None:
     store = Store("results")
     progress = prepared(store).files.read_json("progress.json")
     assert state_of(progress) == "running"
-    # No process has this number: the kernel counts no further than 2²².
+    # No process has this id: the kernel's largest is 2²².
     store.sweep("bowls").write_json("progress.json", {**progress, "pid": 2**22 + 1})
     assert mislabel("list", "--json").json[0]["state"] == "died"

@@ -27,10 +27,10 @@ def test_a_report_is_written_and_its_name_is_printed(
     [
         (("bowl",), "did you mean bowls?"),
         (("bowls", "-m", "los"), "did you mean loss?"),
-        (("bowls", "-o", "no/such/folder.html"), "no/such/folder.html: can't be written: No such file or directory"),
+        (("bowls", "-o", "no/such/folder.html"), "no/such/folder.html: "),
     ],
 )
-def test_what_can_not_be_reported_is_said(mislabel: Mislabel, arguments: tuple[str, ...], message: str) -> None:
+def test_a_mistake_is_named(mislabel: Mislabel, arguments: tuple[str, ...], message: str) -> None:
     said = mislabel("report", *arguments)
     assert said.code == 2
     assert said.out == ""

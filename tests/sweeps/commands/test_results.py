@@ -29,7 +29,7 @@ def test_cells_are_printed_best_first_with_mean_and_interval(mislabel: Mislabel)
 
 
 @pytest.mark.usefixtures("bowls")
-def test_a_script_gets_them_as_json_or_csv(mislabel: Mislabel) -> None:
+def test_cells_are_printed_as_json_or_csv(mislabel: Mislabel) -> None:
     rows = mislabel("results", "bowls", "--json").json
     assert [row["x"] for row in rows] == [2, 2, 1, 1, 0, 0]
     assert set(rows[0]) == {
@@ -40,7 +40,7 @@ def test_a_script_gets_them_as_json_or_csv(mislabel: Mislabel) -> None:
 
 
 @pytest.mark.usefixtures("bowls")
-def test_cells_can_be_joined_and_other_metrics_shown(mislabel: Mislabel) -> None:
+def test_rows_can_average_over_parameters_and_show_other_metrics(mislabel: Mislabel) -> None:
     rows = mislabel("results", "bowls", "--by", "x", "-m", "height", "-m", "loss", "--json").json
     assert [(row["x"], row["runs"]) for row in rows] == [(0.0, 6), (1.0, 6), (2.0, 6)]
     for row in rows:
@@ -65,20 +65,22 @@ def test_a_metric_given_twice_is_shown_once(mislabel: Mislabel) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("bowl",), "'bowl' is not a sweep of the store results; did you mean bowls?"),
-        (("bowls", "-m", "los"), "'los' is not a metric of bowls; did you mean loss?"),
-        (("bowls", "--by", "surfce"), "'surfce' is not a column of runs; did you mean surface?"),
+        (("bowl",), "did you mean bowls?"),
+        (("bowls", "-m", "los"), "did you mean loss?"),
+        (("bowls", "--by", "surfce"), "did you mean surface?"),
     ],
 )
-def test_words_that_are_not_known_are_named(mislabel: Mislabel, arguments: tuple[str, ...], message: str) -> None:
+def test_unknown_names_are_reported_with_the_nearest_known_one(
+    mislabel: Mislabel, arguments: tuple[str, ...], message: str
+) -> None:
     said = mislabel("results", *arguments)
     assert said.code == 2
     assert said.out == ""
-    assert said.err.startswith(f"mislabel: {message}")
+    assert message in said.err
 
 
-def test_numbers_that_are_not_there_are_null(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
-    """One seed has no interval, a cell that diverged no mean: and JSON no nan."""
+def test_missing_numbers_are_null(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+    """One seed has no interval and a diverged cell has no mean; JSON has no NaN for them."""
     ran(seeds=1, parameters={"trouble": {"values": [0, 2]}})
     done, diverged = mislabel("results", "bowls", "--json").json
     assert (done["runs"], done["loss_low"], done["loss_high"]) == (1, None, None)
@@ -88,12 +90,12 @@ def test_numbers_that_are_not_there_are_null(mislabel: Mislabel, ran: Callable[.
     assert shown[2] == ["2", "1", "1", "–"]
 
 
-def test_a_sweep_without_results_says_so(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+def test_a_sweep_without_results_is_refused(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
     ran(parameters={"trouble": 1})
     said = mislabel("results", "bowls")
     assert said.code == 2
     assert said.out == ""
-    assert "'loss' is not a metric of bowls; it has no runs yet" in said.err
+    assert "bowls" in said.err
 
 
 def test_the_front_of_several_objectives_comes_first(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
@@ -113,11 +115,11 @@ def test_the_front_of_several_objectives_comes_first(mislabel: Mislabel, ran: Ca
 def test_one_objective_has_no_front(mislabel: Mislabel) -> None:
     said = mislabel("results", "bowls", "--front")
     assert said.code == 2
-    assert "--front needs a sweep with several objectives" in said.err
+    assert "--front" in said.err
 
 
 @pytest.mark.usefixtures("bowls")
-def test_cells_that_were_stopped_come_last_and_say_where(mislabel: Mislabel) -> None:
+def test_stopped_cells_come_last_with_their_step(mislabel: Mislabel) -> None:
     sweep = load("results", "bowls")
     cut_short(sweep.files, sweep.read("runs", ["run_id"], {"x": 2})["run_id"].tolist(), 1)
     lines = [line.split() for line in mislabel("results", "bowls").out.splitlines()]

@@ -14,14 +14,14 @@ from tests.sweeps.run.test_driver import finished, next_order
         (172799, "48.0 h"), (172800, "2.0 days"),
     ],
 )  # fmt: skip
-def test_durations_are_read_at_a_glance(seconds: float, text: str) -> None:
+def test_durations_have_a_readable_unit(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (2.5e9, "2 GB"), (3e13, "30.0 TB")]
 )
-def test_amounts_are_read_at_a_glance(size: float, text: str) -> None:
+def test_sizes_have_a_readable_unit(size: float, text: str) -> None:
     assert amount(size) == text
 
 
@@ -48,7 +48,7 @@ def test_progress_is_one_line(store: Store) -> None:
     assert shown.startswith("4/6 runs · ")
     assert "best loss 0.5" in shown
     launch.driver.stop(INTERRUPTED)
-    assert "stopping: packs are being checkpointed" in progress_text(launch.driver, launch.spec)
+    assert progress_text(launch.driver, launch.spec).split(" · ")[-1].startswith("stopping")
 
 
 def test_without_a_terminal_a_line_is_written_every_few_seconds(

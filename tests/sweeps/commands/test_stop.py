@@ -9,7 +9,7 @@ from tests.sweeps.commands.conftest import Mislabel, Said
 
 
 def test_a_running_sweep_checkpoints_and_its_driver_finishes(mislabel: Mislabel) -> None:
-    """The command runs in another process than the driver; here, between two of its stretches."""
+    """Normally the command runs in another process than the driver; here it runs between two of the driver's steps."""
     store = Store("results")
     long: dict[str, Any] = {"parameters": {"x": {"values": [0.0, 1.0]}, "steps": 8000}}
 
@@ -17,8 +17,8 @@ def test_a_running_sweep_checkpoints_and_its_driver_finishes(mislabel: Mislabel)
         if launch.files.read_text("stop") is None:
             said = mislabel("stop", "bowls")
             assert said.code == 0
-            assert said.err == "bowls: stops; its packs checkpoint\n"
-        launch.heartbeat._last = 0.0  # looks every two seconds
+            assert said.err.startswith("bowls: ")
+        launch.heartbeat._last = 0.0  # it checks for the request every two seconds
         launch.heartbeat.beat()
 
     launch = run(store, stop, **long)
@@ -31,9 +31,9 @@ def test_a_running_sweep_checkpoints_and_its_driver_finishes(mislabel: Mislabel)
     assert set(runs_of(again.files)["status"]) == {"done"}
 
 
-def test_a_sweep_that_does_not_run_can_not_be_stopped(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+def test_only_a_running_sweep_can_be_stopped(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
     ran()
-    assert "bowls is not running; there is nothing to stop" in mislabel("stop", "bowls").err
+    assert mislabel("stop", "bowls").code == 2
     assert "did you mean bowls?" in mislabel("stop", "bowl").err
     assert Store("results").sweep("bowls").read_text("stop") is None
 

@@ -7,7 +7,7 @@ import torch
 from tests.sweeps.commands.conftest import Mislabel, Said
 
 
-def test_weights_are_listed_with_the_best_run_first_and_copied_out(
+def test_weights_are_listed_best_run_first_and_exported(
     mislabel: Mislabel, ran: Callable[..., Said], folder: Path
 ) -> None:
     ran(keep="weights")
@@ -23,11 +23,13 @@ def test_weights_are_listed_with_the_best_run_first_and_copied_out(
     assert mislabel("weights", "bowls", run).out == f"bowls-{run}.pt\n"
 
 
-def test_a_sweep_without_weights_says_how_to_keep_them(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+def test_a_sweep_without_weights_lists_none_and_explains_how_to_keep_them(
+    mislabel: Mislabel, ran: Callable[..., Said]
+) -> None:
     ran()
     said = mislabel("weights", "bowls")
     assert (said.code, said.out) == (0, "")
-    assert "write keep: weights into the spec" in said.err
+    assert "keep: weights" in said.err
 
 
 @pytest.mark.parametrize("words", [("no-such-run",), ("../spec",)])
@@ -35,12 +37,12 @@ def test_a_run_without_weights_is_refused(mislabel: Mislabel, ran: Callable[...,
     ran(keep="weights")
     said = mislabel("weights", "bowls", *words)
     assert said.code == 2
-    assert "keeps no weights of run" in said.err
+    assert words[0] in said.err
 
 
-def test_a_file_that_can_not_be_written_is_named(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+def test_a_file_that_cannot_be_written_is_named(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
     ran(keep="weights")
     run = mislabel("weights", "bowls").out.splitlines()[1].split()[0]
     said = mislabel("weights", "bowls", run, "-o", "no/such/folder.pt")
     assert said.code == 2
-    assert "no/such/folder.pt: can't be written" in said.err
+    assert "no/such/folder.pt" in said.err
