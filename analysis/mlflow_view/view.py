@@ -94,9 +94,9 @@ class _Follower:
         self._view = view
         self._say = say
         files = view.files
-        store = files.store
+        command = [sys.executable, "-P", "-m", "mislabel.analysis.mlflow_view.follower"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "mislabel.analysis.mlflow_view.follower", store, files.name, str(every_seconds)],
+            [*command, files.store, files.name, str(every_seconds)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -105,7 +105,7 @@ def _start_ray(wanted: Wanted, state: State, folder: Folder) -> Process:
         command += [] if count is None else [f"--num-{name}={count}"]
     environment = {**_plain_environment(), **state.environment(folder)}
     environment |= {"AUTOSCALER_METRIC_PORT": str(monitor), "DASHBOARD_METRIC_PORT": str(dashboard)}
-    # Jobs are started as `python -m mislabel.cluster.jobs.head_job`: that is this Python.
+    # Jobs start `python -P -m mislabel.cluster.jobs.head_job`: this Python must come first.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     return start(command, environment, folder.logs / "ray.log")
 

@@ -23,7 +23,7 @@ authorization_function = mlflow.server.auth:authenticate_request_basic_auth
 def command(address: Address) -> list[str]:
     """How the server is called; where others can reach it, it asks for a password."""
     # One worker: by default MLflow starts four, which take a minute to answer on a small machine.
-    words = ["-m", "mlflow", "server", "--host", address.host, "--port", str(address.port), "--workers", "1"]
+    words = ["-P", "-m", "mlflow", "server", "--host", address.host, "--port", str(address.port), "--workers", "1"]
     if address.is_loopback:
         return [sys.executable, *words]
     # A browser that is led here under another name is sent away.
@@ -37,6 +37,8 @@ def environment(backend: str, artifacts: str) -> dict[str, str]:
         "MLFLOW_BACKEND_STORE_URI": backend,
         "MLFLOW_ARTIFACTS_DESTINATION": artifacts,
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        # Like -P, for the processes that MLflow starts.
+        "PYTHONSAFEPATH": "1",
         # Seven processes of which a record of runs has no use.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     }

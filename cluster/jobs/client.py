@@ -18,8 +18,8 @@ from mislabel.cluster.head_state import Folder, read_state
 from mislabel.cluster.secret import read_secret
 from mislabel.sweeps.errors import MislabelError, UnreachableError
 
-ENTRYPOINT = "python -m mislabel.cluster.jobs.head_job"
-"""What every job runs; all else is in its metadata, which no shell reads."""
+ENTRYPOINT = "python -P -m mislabel.cluster.jobs.head_job"
+"""The command of every job. All else is in its metadata, which no shell reads."""
 CLUSTER, TOKEN_FILE = "MISLABEL_CLUSTER", "MISLABEL_TOKEN_FILE"
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 _SECONDS = 30.0

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from types import FrameType
@@ -30,7 +31,9 @@ _LONG_RUN_SECONDS = 600.0
 _PAUSE_SECONDS = 2.0
 _POLL_SECONDS = 0.5
 _JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-_MISLABEL = [sys.executable, "-m", "mislabel.sweeps.commands.main"]
+# -P, and an empty working directory: no file of that directory can hide a module of the same name, here or in Ray's
+# workers, which import from the working directory of their driver.
+_MISLABEL = [sys.executable, "-P", "-m", "mislabel.sweeps.commands.main"]
 
 
 def main() -> int:
@@ -70,7 +73,10 @@ def _say(text: str) -> None:
 
 
 def _run_command(words: tuple[str, ...], environment: Mapping[str, str]) -> int:
-    done = subprocess.run([*_MISLABEL, *words], env=dict(environment), capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory() as empty:
+        done = subprocess.run(
+            [*_MISLABEL, *words], env=dict(environment), cwd=empty, capture_output=True, text=True, check=False
+        )
     return _answer(done.returncode, done.stdout, done.stderr)
 
 
@@ -92,6 +98,7 @@ class SweepJob:
         self._spec = folder.jobs / f"{id}.yaml"
         # Of drivers that are killed, too, nothing is to be left behind.
         self._scratch = folder.jobs / f"{id}.tmp"
+        self._empty = self._scratch / "empty"
         self._environment = {**environment, TICKET: str(folder.queue / f"{id}.json"), "TMPDIR": str(self._scratch)}
         self._ending = False
         self._child: subprocess.Popen[bytes] | None = None
@@ -104,6 +111,7 @@ class SweepJob:
         try:
             write_private(self._spec, self._request.spec)
             self._scratch.mkdir(mode=0o700)
+            self._empty.mkdir()
             return self._run_in_turn()
         finally:
             self._queue.leave(self._ticket)
@@ -153,7 +161,7 @@ class SweepJob:
         """Run the driver; returns how it ended."""
         words = ["run", str(self._spec), "--address", self._state.ray]
         words += ["--retry-failed"] if self._request.retry_failed else []
-        self._child = subprocess.Popen([*_MISLABEL, *words], env=self._environment)
+        self._child = subprocess.Popen([*_MISLABEL, *words], env=self._environment, cwd=self._empty)
         while True:
             try:
                 return self._child.wait(_POLL_SECONDS)

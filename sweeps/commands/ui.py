@@ -41,7 +41,8 @@ def command(store: str, tracking_uri: str | None, port: int) -> None:
     if serve:
         # One worker: MLflow's default of four takes a minute to start on a small machine.
         words = ["ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", server.rsplit(":", 1)[1]]
-        os.execv(sys.executable, [sys.executable, "-m", "mlflow", *words, "--workers", "1"])
+        command = [sys.executable, "-P", "-m", "mlflow", *words, "--workers", "1"]
+        os.execve(sys.executable, command, {**os.environ, "PYTHONSAFEPATH": "1"})
 
 
 def _free_port(wanted: int) -> int:

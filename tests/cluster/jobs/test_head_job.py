@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mislabel.cluster.head_state import FOLDER, Folder, State, versions
+from mislabel.cluster.jobs.client import ENTRYPOINT
 from mislabel.cluster.jobs.head_job import ANSWER, RESTARTS
 from mislabel.cluster.jobs.request import CommandRequest, FactsRequest, Request, SweepRequest
 from mislabel.cluster.process import Process
@@ -29,14 +30,14 @@ def folder(tmp_path: Path) -> Folder:
     return folder
 
 
-def job(folder: Folder, request: Request, **more: str) -> "subprocess.Popen[str]":
+def job(folder: Folder, request: Request, cwd: Path | None = None, **more: str) -> "subprocess.Popen[str]":
     """The job's process, as Ray starts it."""
     config = {"metadata": {"job_submission_id": ID, "job_name": ID, **request.metadata()}}
     environment = {**os.environ, FOLDER: str(folder.path), "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(config), **more}
+    command = [sys.executable, *ENTRYPOINT.split()[1:]]
     return subprocess.Popen(
-        [sys.executable, "-m", "mislabel.cluster.jobs.head_job"], env=environment, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        command, env=environment, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
 
 
 def said(process: "subprocess.Popen[str]") -> str:
@@ -63,6 +64,15 @@ def test_it_runs_a_command_on_the_heads_store_and_sends_back_what_it_says(folder
     answer = json.loads(line.removeprefix(ANSWER))
     assert (answer["code"], answer["out"]) == (0, "")
     assert str(tmp_path / "store") in answer["err"]
+
+
+@pytest.mark.parametrize("request_", [FactsRequest(), CommandRequest(("list",))])
+def test_files_of_the_working_directory_hide_no_module(folder: Folder, tmp_path: Path, request_: Request) -> None:
+    for name in ("click", "mislabel", "tasks", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('wrong module')")
+    process = job(folder, request_, cwd=tmp_path)
+    (line,) = said(process).splitlines()
+    assert json.loads(line.removeprefix(ANSWER))["code"] == 0
 
 
 def test_a_head_that_was_started_by_other_means_says_where_its_store_is(folder: Folder, tmp_path: Path) -> None:
