@@ -4,8 +4,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -59,6 +59,20 @@ class Process:
         if self.lives:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+
+
+@contextmanager
+def working_directory(folder: str) -> Iterator[None]:
+    """Start processes in this directory. Relative entries of PYTHONPATH still refer to the present one."""
+    given = os.environ.get("PYTHONPATH")
+    if given:
+        os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, filter(None, given.split(os.pathsep))))
+    try:
+        with chdir(folder):
+            yield
+    finally:
+        if given:
+            os.environ["PYTHONPATH"] = given
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Process:

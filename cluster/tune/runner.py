@@ -34,6 +34,7 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from mislabel.cluster.process import working_directory
 from mislabel.cluster.queue.fair_share import Share
 from mislabel.cluster.tune.capacity import worker_slots
 from mislabel.sweeps.errors import MislabelError, StoreError, UnreachableError
@@ -65,21 +66,25 @@ _ALL = "all"
 @contextmanager
 def connected(address: str | None) -> Iterator[None]:
     """Join the Ray cluster at the address, or start one on this machine for the time being."""
-    try:
-        ray.init(
-            address=address,
-            include_dashboard=None if address else False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            configure_logging=True,
-        )
-    except (ConnectionError, ValueError) as error:
-        token = "" if address is None else "; does it ask for a token that is not in RAY_AUTH_TOKEN_PATH?"
-        raise UnreachableError(f"no Ray cluster answers at {address}: {str(error).splitlines()[0]}{token}") from None
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    # Workers import from the driver's working directory first. In an empty one, no file hides a module.
+    with tempfile.TemporaryDirectory(prefix="mislabel-", ignore_cleanup_errors=True) as empty:
+        try:
+            with working_directory(empty):
+                ray.init(
+                    address=address,
+                    include_dashboard=None if address else False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    configure_logging=True,
+                )
+        except (ConnectionError, ValueError) as error:
+            token = "" if address is None else "; does it ask for a token that is not in RAY_AUTH_TOKEN_PATH?"
+            reason = str(error).splitlines()[0]
+            raise UnreachableError(f"no Ray cluster answers at {address}: {reason}{token}") from None
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def run_on_ray(

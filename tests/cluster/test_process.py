@@ -5,7 +5,9 @@ import sys
 import time
 from pathlib import Path
 
-from mislabel.cluster.process import Process, descendants, end, start
+import pytest
+
+from mislabel.cluster.process import Process, descendants, end, start, working_directory
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 # Starts a child, says its number, and ends at nothing but force.
@@ -58,6 +60,20 @@ def test_a_started_process_has_a_session_of_its_own_and_writes_to_its_log(tmp_pa
         time.sleep(0.05)
     assert log.read_text() == f"{process.pid} hello\n"
     assert log.stat().st_mode & 0o077 == 0
+
+
+def test_a_process_can_be_started_elsewhere_and_imports_as_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"here{os.pathsep}")
+    script = "import os, sys; print(os.getcwd(), sys.path[1:3])"
+    with working_directory("empty"):
+        printed = subprocess.check_output([sys.executable, "-c", script], text=True)
+    assert printed.startswith(f"{tmp_path / 'empty'} ['{tmp_path / 'here'}', ")
+    assert str(tmp_path) not in printed.split(",")[1]
+    assert (Path.cwd(), os.environ["PYTHONPATH"]) == (tmp_path, f"here{os.pathsep}")
 
 
 def test_what_a_dead_process_has_left_behind_is_found_and_ended(tmp_path: Path) -> None:
