@@ -1,4 +1,4 @@
-"""What README and CONTRIBUTING say is true: their spec, their commands, their example of a task."""
+"""README and CONTRIBUTING are true: their specs, commands, claims, folders, and the example of a task."""
 
 import re
 import shlex
@@ -11,6 +11,7 @@ from typing import Any, get_args
 import click
 import pytest
 
+from mislabel.analysis.claims.registry import CLAIMS
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.commands.main import COMMANDS, cli
@@ -20,6 +21,7 @@ from mislabel.sweeps.spec.model import EarlyTerminate, Method
 from mislabel.tasks.conformance import CHECKS
 from mislabel.tasks.registry import task_names
 from mislabel.tasks.task import Task
+from tests.test_house import ORDER
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -30,7 +32,7 @@ def _blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_the_spec_of_the_readme_is_right() -> None:
+def test_the_specs_of_the_readme_are_valid() -> None:
     grid, search, images, sane = (checked_spec(read_document(text, "README.md")) for text in _blocks(README, "yaml"))
     assert sum(len(cells) for cells in Space(*grid).cells()) > 10
     assert search[0].method.learns
@@ -39,25 +41,25 @@ def test_the_spec_of_the_readme_is_right() -> None:
 
 
 def test_the_readme_names_every_method_and_every_stopping_rule() -> None:
-    told = set(re.findall(r"^\| (`[^|]*`) \|", README, re.MULTILINE))
-    named = {name for cell in told for name in re.findall(r"`([^`]+)`", cell)}
+    first_columns = set(re.findall(r"^\| (`[^|]*`) \|", README, re.MULTILINE))
+    named = {name for cell in first_columns for name in re.findall(r"`([^`]+)`", cell)}
     for section, field in ((Method, "name"), (EarlyTerminate, "type")):
         assert set(get_args(section.model_fields[field].annotation)) <= named
 
 
-def test_the_mistakes_that_the_readme_shows_are_reported_as_it_says() -> None:
+def test_the_mistakes_in_the_readme_are_reported_as_shown() -> None:
     text, *_ = _blocks(README, "yaml")
     broken = text.replace("noise_rate: {values", "nois_rate: {values").replace("{min: 0.01", "{min: -1")
     with pytest.raises(SpecError) as caught:
         checked_spec(read_document(broken, "noise.yaml"))
     shown = next(block for block in _blocks(README, "console") if "did you mean" in block)
-    said = [re.sub(r"line \d+, ", "", str(problem)) for problem in caught.value.problems]
+    reported = [re.sub(r"line \d+, ", "", str(problem)) for problem in caught.value.problems]
     for line in re.findall(r"line \d+, (.*)", shown):
-        assert line in said
+        assert line in reported
 
 
 @pytest.mark.parametrize("line", re.findall(r"^\$ mislabel (.*)", README, re.MULTILINE))
-def test_every_command_of_the_readme_exists_with_its_options(line: str) -> None:
+def test_every_command_in_the_readme_exists_with_its_options(line: str) -> None:
     words = shlex.split(line, comments=True)
     command = cli.get_command(click.Context(cli), words[0])
     if isinstance(command, click.Group):
@@ -67,19 +69,47 @@ def test_every_command_of_the_readme_exists_with_its_options(line: str) -> None:
     assert {word for word in words if word.startswith("-")} <= known
 
 
-def test_the_readme_names_every_task_and_its_pictures_are_there() -> None:
+def test_the_readme_names_every_task() -> None:
     assert set(re.findall(r"^\| `([a-z_.]+)` \|", README.split("## Tasks")[1], re.MULTILINE)) == {
         name for name in task_names() if not name.startswith("bowl")
     }
-    for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
-        assert (ROOT / picture).is_file(), picture
     assert "quickstart" in (ROOT / "Makefile").read_text()
     assert COMMANDS.keys() >= {"run", "plan", "results"}
 
 
+def test_the_claims_in_the_readme_are_those_in_the_code() -> None:
+    known = {
+        (experiment, claim.paper, claim.quantity, str(claim.holds))
+        for experiment, claims in CLAIMS.items()
+        for claim in claims
+    }
+    shown = set()
+    for line in re.findall(r"^\| `[a-z-]+/.*", README, re.MULTILINE):
+        experiment, paper, quantity, _, holds, _ = (
+            cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]
+        )
+        shown.add((experiment.strip("`"), paper, quantity, holds))
+    assert len(shown) > 100
+    assert shown <= known
+
+
+@pytest.mark.parametrize("text", [README, CONTRIBUTING], ids=["README", "CONTRIBUTING"])
+def test_files_and_folders_that_are_named_exist(text: str) -> None:
+    linked = re.findall(r"\]\(([^)#:]+)\)", text)
+    quoted = re.findall(r"`((?:src|tasks|sweeps|cluster|analysis|tests)/[A-Za-z0-9_/.-]+)`", text)
+    assert linked or quoted
+    for path in [*linked, *(each for each in quoted if "PAPER" not in each)]:
+        assert (ROOT / path).exists(), path
+
+
+def test_contributing_shows_the_order_of_the_packages() -> None:
+    (text,) = _blocks(CONTRIBUTING, "text")
+    assert [[f"mislabel.{name}" for name in line.split(", ")] for line in text.splitlines()] == ORDER
+
+
 @pytest.fixture(scope="module")
 def example() -> Task[Any]:
-    """The task that CONTRIBUTING shows, made a module as a user's file would be."""
+    """The task that CONTRIBUTING shows, as a module like a user's file."""
     module = ModuleType("random_walk")
     sys.modules["random_walk"] = module
     exec(compile(_blocks(CONTRIBUTING, "python")[0], "CONTRIBUTING.md", "exec"), module.__dict__)
@@ -88,6 +118,6 @@ def example() -> Task[Any]:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_task_of_contributing_keeps_the_contract(check: Callable[[Task[Any]], None], example: Task[Any]) -> None:
+def test_the_task_in_contributing_keeps_the_contract(check: Callable[[Task[Any]], None], example: Task[Any]) -> None:
     check(example)
     assert example.summary.startswith("Random walk")
