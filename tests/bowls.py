@@ -78,7 +78,7 @@ def cut_short(files: SweepFiles, runs: Sequence[str], step: int) -> None:
     for table in TABLES:
         for part in files.parts(table):
             files.remove(f"{table}/{part}.parquet")
-    files.write_results("cut", {name: pa.Table.from_pylist(rows[name], tables[name].schema) for name in TABLES})
+    files.write_part("cut", {name: pa.Table.from_pylist(rows[name], tables[name].schema) for name in TABLES})
 
 
 def runs_of(files: SweepFiles) -> pd.DataFrame:

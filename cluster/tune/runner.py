@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any
 
 # Read by Tune when it is imported.
@@ -40,17 +39,15 @@ from mislabel.cluster.tune.capacity import worker_slots
 from mislabel.sweeps.errors import MislabelError, StoreError, UnreachableError
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.run.driver import Driver
-from mislabel.sweeps.run.inline import failure
-from mislabel.sweeps.run.lane_stopper import LaneStopper, lane_stopper_of
-from mislabel.sweeps.run.report import Report
-from mislabel.sweeps.run.worker import Worker
+from mislabel.sweeps.run.lane_stopper import lane_stopper_of
+from mislabel.sweeps.run.report import OutOfMemory, Report, StoreBroken
+from mislabel.sweeps.run.worker import reports
 from mislabel.sweeps.spec.model import Resources, spec_from_stored
 from mislabel.sweeps.stopping.stopper import Entry, Stopper, Values
 from mislabel.sweeps.store.filesystem import LONG_PATIENCE_SECONDS
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.data.folder import choose_folder, chosen_folder
 
-STRETCH_SECONDS = 1.0
 # How often a pack whose worker or machine was lost is taken up again by another.
 RESTARTS = 5
 # How long a worker waits for the stopper before it goes on without.
@@ -135,7 +132,7 @@ class _PackTrainable(tune.Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         self._config = config
-        self._worker: Worker | None = None
+        self._reports: Iterator[Report] | None = None
         torch.set_num_threads(max(1, int(config["cpu"])))
         choose_folder(config["data"])
         limit_memory(device_from_ray(), config["gpu"])
@@ -145,34 +142,28 @@ class _PackTrainable(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        order = PackOrder.from_json(self._config["order"])
-        report, broken = self._worked(order)
-        ended = report.finished or report.halted or report.parked
-        done = ended or report.error is not None or broken is not None
-        if done:
-            self._worker = None
-            if report.out_of_memory and torch.cuda.is_initialized():
-                torch.cuda.empty_cache()  # what the pack held, others on this GPU may want
-        return {"report": report, "broken": broken, "done": done}
+        if self._reports is None:
+            self._reports = self._new_reports()
+        report = next(self._reports)
+        if report.ends_pack:
+            self._reports = None
+            if isinstance(report, OutOfMemory) and torch.cuda.is_initialized():
+                torch.cuda.empty_cache()  # other packs on this GPU may need the memory
+        return {"report": report, "done": report.ends_pack}
 
-    def _worked(self, order: PackOrder) -> tuple[Report, str | None]:
+    def _new_reports(self) -> Iterator[Report]:
+        config = self._config
+        order = PackOrder.from_json(config["order"])
         try:
-            if self._worker is None:
-                files = Store(self._config["store"], LONG_PATIENCE_SECONDS).sweep(order.sweep)
-                self._worker = Worker(order, files, device_from_ray(), self._config["objectives"], self._watch())
-            report = self._worker.work(STRETCH_SECONDS)
-            if not (report.finished or report.parked) and _has_to_halt(self._config["room"], order.id):
-                self._worker.save()
-                return replace(report, halted=True), None
-            return report, None
+            files = Store(config["store"], LONG_PATIENCE_SECONDS).sweep(order.sweep)
         except StoreError as error:
-            return Report(order.id, halted=True), str(error)
-        except Exception as error:
-            return failure(order, error, device_from_ray(), self._config["gpu"] or 1.0), None
-
-    def _watch(self) -> LaneStopper | None:
-        name = self._config["stopper"]
-        return None if name is None else lane_stopper_of(spec_from_stored(self._config["spec"]), _RemoteStopper(name))
+            return iter([StoreBroken(order.id, error=str(error))])
+        stopper = None if config["stopper"] is None else _RemoteStopper(config["stopper"])
+        lane_stopper = lane_stopper_of(spec_from_stored(config["spec"]), stopper)
+        return reports(
+            order, files, device_from_ray(), config["objectives"], lane_stopper,
+            lambda: _has_to_halt(config["room"], order.id), config["gpu"] or 1.0,
+        )  # fmt: skip
 
 
 class _RemoteStopper:
@@ -342,8 +333,6 @@ class _PackSearcher(Searcher):
         return {"order": order.to_json(), **self._fixed}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        if result["broken"]:
-            self._driver.break_off(StoreError(result["broken"]))
         self._driver.report(result["report"])
         self._show()
         if self._driver.stopping:

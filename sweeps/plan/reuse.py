@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.errors import StoreError
-from mislabel.sweeps.ids import pack_id, run_id
+from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.plan.data_check import changed_data
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from mislabel.sweeps.store.earlier_values import read_runs
@@ -33,7 +33,7 @@ def reuse(space: Space, store: Store, index: RunIndex, data: Mapping[str, str]) 
         if tables:
             for launch in set(donor.names("launches")) - set(files.names("launches")):
                 files.write_json(f"launches/{launch}", donor.read_json(f"launches/{launch}") or {})
-            files.write_results(pack_id(runs), tables)
+            files.write_results(tables)
             index.add(tables["runs"])
             reused[name] = len(runs)
     return reused

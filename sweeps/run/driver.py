@@ -15,7 +15,7 @@ from mislabel.sweeps.plan.plan import Plan
 from mislabel.sweeps.plan.refill import RefillQueue
 from mislabel.sweeps.plan.sources import Source
 from mislabel.sweeps.run.progress import Progress
-from mislabel.sweeps.run.report import Report
+from mislabel.sweeps.run.report import Failed, Halted, OutOfMemory, Refill, Report, StoreBroken
 from mislabel.sweeps.run.worker import record_failure
 from mislabel.sweeps.stopping.stopper import stopper_of
 from mislabel.sweeps.store.cell_means import Means
@@ -139,25 +139,26 @@ class Driver:
         handed = self._running.get(report.pack)
         values = handed.order.common if handed else None
         self.progress.work_done += report.run_steps * self.plan.step_work(values)
-        if handed is None:  # a worker that was taken for dead still speaks up
+        if isinstance(report, StoreBroken):
+            self.break_off(StoreError(report.error))
+        if handed is None:  # a worker that was taken for dead still reports
             return
         for outcome in report.outcomes:
             self._ended_in(handed, outcome)
         if report.outcomes and self.means.best and self.means.best[1] in handed.order.cells:
             values = handed.order.values(handed.order.cells.index(self.means.best[1]))
             self.best_cell = {name: values[name] for name in self.plan.spec.axes()}
-        if report.error is not None and report.out_of_memory:
+        if report.ends_pack:
             self._released(report.pack)
-            self._did_not_fit(handed, report)
-        elif report.error is not None:
-            self._released(report.pack)
-            self._failed(handed.rest(resume=()), report.error)
-        elif report.halted or report.finished or report.parked:
-            self._released(report.pack)
-            if report.parked and (rest := handed.rest(resume=(report.pack,))):
-                self._refill_queue.put(rest, report.step)
-            elif report.halted and not self.stop_reason and (rest := handed.rest(resume=(report.pack,))):
-                self._again.append(rest)  # it has made room for another sweep
+        match report:
+            case OutOfMemory(error=error):
+                self._did_not_fit(handed, report.pack, error)
+            case Failed(error=error):
+                self._failed(handed.rest(resume=()), error)
+            case Refill(step=step) if rest := handed.rest(resume=(report.pack,)):
+                self._refill_queue.put(rest, step)
+            case Halted() if not self.stop_reason and (rest := handed.rest(resume=(report.pack,))):
+                self._again.append(rest)  # it made room for another sweep
         self._close_if_idle()
 
     def lost(self, pack: str, error: str) -> None:
@@ -183,16 +184,16 @@ class Driver:
         if self._closed and not self._running and not self._left_over:
             self.stop(self._closed)
 
-    def _did_not_fit(self, handed: Handed, report: Report) -> None:
+    def _did_not_fit(self, handed: Handed, pack: str, error: str) -> None:
         """Go on in halves, from the pack's checkpoint where it has one; packs of this shape are smaller from now on.
 
         To take up a checkpoint, all of its lanes have to fit: what still does not fit then starts over.
         """
-        rest = handed.rest(resume=() if handed.order.resume else (report.pack,))
+        rest = handed.rest(resume=() if handed.order.resume else (pack,))
         if rest is None:
             return
         if len(rest) == 1 and not handed.order.resume:
-            self._failed(replace(rest, resume=()), report.error or "")
+            self._failed(replace(rest, resume=()), error)
             return
         self._refill_queue.limit(rest, max(1, len(handed.order) // 2))
         self._again.append(rest)

@@ -1,28 +1,90 @@
-"""What a worker reports of its pack."""
+"""What a worker reports about its pack: one class per case."""
 
-from dataclasses import dataclass, field
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
+import torch
+
+from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.store.outcome import Outcome
+from mislabel.tasks.device.memory import device_name, is_out_of_memory, memory_of
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a worker tells the driver: progress, and how runs ended."""
+class _Trained:
+    """Training since the last report."""
 
     pack: str
     run_steps: int = 0
-    """Steps trained since the last report, summed over lanes."""
+    """Steps, summed over lanes."""
     train_seconds: float = 0.0
-    outcomes: list[Outcome] = field(default_factory=list)
-    """Of runs that have ended; where a worker died in between, some may be told twice."""
-    error: str | None = None
-    """Why the pack can't go on, where it failed."""
-    out_of_memory: bool = False
-    """True where it failed because it has more lanes than fit."""
-    finished: bool = False
-    halted: bool = False
-    """True where the pack was checkpointed because the sweep is stopping."""
-    parked: bool = False
-    """True where the pack was checkpointed because it has lost so many lanes that it is to be filled up."""
+    outcomes: Sequence[Outcome] = ()
+    """Runs that ended. After the death of a worker, some are reported twice."""
+    ends_pack: ClassVar = True
+
+
+@dataclass(frozen=True)
+class Advanced(_Trained):
+    """The pack continues."""
+
+    ends_pack = False
+
+
+@dataclass(frozen=True)
+class Finished(_Trained):
+    """All runs of the pack have ended."""
+
+
+@dataclass(frozen=True)
+class Halted(_Trained):
+    """The pack was checkpointed because the sweep stops or makes room for another sweep."""
+
+
+@dataclass(frozen=True)
+class Refill(_Trained):
+    """The pack was checkpointed because it lost so many lanes that it should be merged with others."""
+
     step: int = 0
-    """How far a parked pack has come."""
+    """The step of the checkpoint."""
+
+
+@dataclass(frozen=True)
+class Failed(_Trained):
+    """The pack raised an error."""
+
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class OutOfMemory(_Trained):
+    """The pack has more lanes than fit into the device's memory."""
+
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class StoreBroken(_Trained):
+    """The worker could not read or write the store."""
+
+    error: str = ""
+
+
+Report = Advanced | Finished | Halted | Refill | Failed | OutOfMemory | StoreBroken
+
+
+def failure(order: PackOrder, error: Exception, device: torch.device, share: float = 1.0) -> Failed | OutOfMemory:
+    """The report of a pack that raised the error; `share` is the part of the device that the pack had."""
+    if not is_out_of_memory(error):
+        return Failed(order.id, error=reason(error))
+    runs = "one run of this shape" if len(order) == 1 else f"a pack of {len(order)} runs"
+    share = min(share, 1.0) if device.type == "cuda" else 1.0
+    has = f"the {share * memory_of(device) / 2**30:.1f} GiB of {device_name(device)}"
+    return OutOfMemory(order.id, error=f"out of memory: {runs} needs more than {has}\n{reason(error)}")
+
+
+def reason(error: BaseException) -> str:
+    """The error in one line, then its traceback, as text that can always be encoded."""
+    text = f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error))}"
+    return text.encode("utf-8", "replace").decode()

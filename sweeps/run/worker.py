@@ -6,20 +6,21 @@ A Ray actor and the inline runner run this same code.
 import io
 import platform
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import torch
 
-from mislabel.sweeps.ids import pack_id, run_id
+from mislabel.sweeps.errors import StoreError
+from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.plan.data_check import refuse_other_data
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.run.lane_stopper import LaneStopper
 from mislabel.sweeps.run.pack_group import PackGroup
 from mislabel.sweeps.run.record import Record
-from mislabel.sweeps.run.report import Report
+from mislabel.sweeps.run.report import Advanced, Finished, Halted, Refill, Report, StoreBroken, failure
 from mislabel.sweeps.store.outcome import Outcome, Status
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.device import allocator
@@ -30,6 +31,31 @@ from mislabel.tasks.registry import find_task
 
 # A checkpoint is due after so long, or later, where checkpoints would else take more than a twentieth of the time.
 CHECKPOINT_SECONDS, CHECKPOINT_SHARE, LONGEST_CHECKPOINT_SECONDS = 30.0, 1 / 20, 600.0
+# How long a worker trains between two reports.
+STRETCH_SECONDS = 1.0
+
+
+def reports(
+    order: PackOrder, files: SweepFiles, device: torch.device, objectives: Sequence[str],
+    lane_stopper: LaneStopper | None, has_to_halt: Callable[[], bool], share: float = 1.0,
+) -> Iterator[Report]:  # fmt: skip
+    """Train the runs of the order; yields a report after every stretch until one ends the pack.
+
+    `has_to_halt` is asked after each report. `share` is the part of the device that the pack has.
+    """
+    try:
+        worker = Worker(order, files, device, objectives, lane_stopper)
+        while isinstance(report := worker.work(STRETCH_SECONDS), Advanced):
+            yield report
+            if has_to_halt():
+                worker.save()
+                yield Halted(order.id)
+                return
+        yield report
+    except StoreError as error:
+        yield StoreBroken(order.id, error=str(error))
+    except Exception as error:
+        yield failure(order, error, device, share)
 
 
 class Worker:
@@ -62,7 +88,7 @@ class Worker:
         self._saved_at = time.monotonic()
         self._save_seconds = 0.0
 
-    def work(self, seconds: float) -> Report:
+    def work(self, seconds: float) -> Advanced | Finished | Refill:
         """Train for about this long; write the rows of runs that have ended; checkpoint when it is time."""
         began = time.perf_counter()
         before, run_steps = self.pack_group.steps(), self.pack_group.run_steps
@@ -75,23 +101,19 @@ class Worker:
         live = set(self.pack_group.live)
         self._write([lane for lane in before if lane not in live])
         outcomes, self._untold = self._untold, []
-        report = Report(self.order.id, self.pack_group.run_steps - run_steps, spent, outcomes)
+        trained = (self.order.id, self.pack_group.run_steps - run_steps, spent, outcomes)
         if not live:
             self.files.drop_checkpoint(self.order.id)
             self._drop_taken_up()
             allocator.give_back()
-            return replace(report, finished=True)
+            return Finished(*trained)
         if len(live) <= fewest:
             self.save()
             allocator.give_back()
-            return replace(report, parked=True, step=self.pack_group.step)
+            return Refill(*trained, self.pack_group.step)
         if time.monotonic() - self._saved_at > self._checkpoint_seconds:
             self.save()
-        return report
-
-    @property
-    def finished(self) -> bool:
-        return not self.pack_group.live
+        return Advanced(*trained)
 
     @property
     def _checkpoint_seconds(self) -> float:
@@ -124,7 +146,7 @@ class Worker:
         for lane in ended:
             if lane in self.pack_group.weights:
                 self.files.save_weights(self.order.run_ids[lane], _bytes(self.pack_group.weights.pop(lane)))
-        self.files.write_results(pack_id(self.order.run_ids[lane] for lane in ended), tables)
+        self.files.write_results(tables)
         self.record.forget(ended)
         self._ended += outcomes
         self._untold += outcomes
@@ -168,7 +190,7 @@ def record_failure(order: PackOrder, files: SweepFiles, error: str, status: Stat
     """Write rows for runs that ended without result."""
     task = find_task(order.task)
     tables = Record(order).failure(error, status, task.parameters, about(torch.device("cpu"), task.version))
-    files.write_results(order.id, tables)
+    files.write_results(tables)
     return [Outcome(cell, seed, status) for cell, seed in zip(order.cells, order.seeds, strict=True)]
 
 

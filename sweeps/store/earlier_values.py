@@ -34,7 +34,7 @@ def write_earlier_values(files: SweepFiles, earlier: Mapping[str, Value]) -> Non
         return
     for part in parts:
         table = pq.read_table(io.BytesIO(files.read_bytes(f"runs/{part}.parquet") or b""))
-        files.write_results(part, {"runs": _filled(table, earlier)})
+        files.write_part(part, {"runs": _filled(table, earlier)})
 
 
 def _has_values(files: SweepFiles, names: Sequence[str]) -> bool:

@@ -32,7 +32,11 @@ _READS = 5
 class Tables(Files):
     """Reads, writes, checks and compacts the tables of one sweep."""
 
-    def write_results(self, part: str, tables: Mapping[str, pa.Table]) -> None:
+    def write_results(self, tables: Mapping[str, pa.Table]) -> None:
+        """Write the rows of some runs as a part that is named after the runs."""
+        self.write_part(pack_id(tables["runs"]["run_id"].to_pylist()), tables)
+
+    def write_part(self, part: str, tables: Mapping[str, pa.Table]) -> None:
         """Write one part of each table; `runs` comes last."""
         with as_store_errors(self.address):
             for name in TABLES:
@@ -226,7 +230,7 @@ class Tables(Files):
         runs = tables["runs"].sort_by([("cell_id", "ascending"), ("seed", "ascending")])
         part = pack_id(runs["run_id"].to_pylist())
         if runs.num_rows:
-            self.write_results(part, {**tables, "runs": runs})
+            self.write_part(part, {**tables, "runs": runs})
         with as_store_errors(self.address):
             for name in reversed(TABLES):
                 self._fs.each(self._fs.remove, [self._part(name, old) for old in group if old != part])

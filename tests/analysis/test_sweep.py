@@ -230,7 +230,7 @@ def test_only_the_columns_that_are_asked_for_are_read(store: Store, monkeypatch:
     keys = {"run_id": ["a-0"] * 20_000, "pack_id": ["p"] * 20_000, "step": list(range(20_000))}
     row = {"run_id": ["a-0"], "cell_id": ["a"], "seed": [0], "status": ["done"], "pack_id": ["p"], "attempt": [1]}
     files = store.sweep("wide")
-    files.write_results("p", {"runs": pa.table(row), "curves": pa.table({**keys, **wide})})
+    files.write_part("p", {"runs": pa.table(row), "curves": pa.table({**keys, **wide})})
     files.write_text("spec.yaml", "name: wide\ntask: bowl\n")
     path = Path(files.address, "curves", "p.parquet")
     column = pq.ParquetFile(path).metadata.row_group(0).column(4)

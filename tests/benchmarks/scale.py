@@ -52,7 +52,7 @@ def _seconds_per_run(values: dict[str, Any]) -> float:
     from mislabel.sweeps.plan.plan import make_plan
     from mislabel.sweeps.plan.sources import GridSource
     from mislabel.sweeps.run.driver import Driver
-    from mislabel.sweeps.run.report import Report
+    from mislabel.sweeps.run.report import Finished
     from mislabel.sweeps.spec.document import Document
     from mislabel.sweeps.store.cell_means import Means
     from mislabel.sweeps.store.outcome import Outcome, Status
@@ -73,7 +73,7 @@ def _seconds_per_run(values: dict[str, Any]) -> float:
             outcomes = [
                 Outcome(cell, seed, Status.DONE, {"clean_test_accuracy": 1 / (1 + seed)}) for cell, seed in runs
             ]
-            driver.report(Report(order.id, outcomes=outcomes, finished=True))
+            driver.report(Finished(order.id, outcomes=outcomes))
         seconds = time.process_time() - began
     assert driver.progress.done == plan.runs
     return seconds / plan.runs

@@ -27,7 +27,7 @@ def test_a_run_that_stopped_early_counts_on_with_its_last_value(store: Store, ur
         runs = runs.set_column(runs.column_names.index(column), column, changed)
     cut = Store(str(tmp_path / "cut")).sweep("bowls")
     cut.revise_spec(str(whole.read_text("spec.yaml")))
-    cut.write_results("part", {"runs": runs, "curves": pa.Table.from_pandas(curves, preserve_index=False)})
+    cut.write_part("part", {"runs": runs, "curves": pa.Table.from_pandas(curves, preserve_index=False)})
     sync(cut, uri)
     (shown,) = nested_runs(uri).values()
     losses = curves[curves["run_id"] == other].set_index("step")["loss"]

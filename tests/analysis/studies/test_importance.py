@@ -36,7 +36,7 @@ def written(
     runs = pa.Table.from_pylist(rows)
     runs = runs.append_column("height", pa.array([-row["loss"] for row in rows]))
     files = store.sweep("made")
-    files.write_results(
+    files.write_part(
         "p", {"runs": runs, "curves": runs.select(["run_id", "cell_id", "seed", "step", "loss", "height"])}
     )
     values = {"name": "made", "task": "bowl", "metric": [{"name": "loss", "goal": "minimize"}], **spec}

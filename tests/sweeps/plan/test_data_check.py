@@ -113,7 +113,7 @@ def test_absent_data_is_left_to_the_task(store: Store, folder: Path) -> None:
 def test_a_pack_goes_on_from_a_checkpoint_on_the_same_contents_alone(
     store: Store, monkeypatch: pytest.MonkeyPatch, light: int
 ) -> None:
-    monkeypatch.setattr("mislabel.sweeps.run.inline.STRETCH_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.sweeps.run.worker.STRETCH_SECONDS", 0.0)
     first = launched(store)
     finished(first, lambda: first.driver.stop(INTERRUPTED))
     assert list(first.files.checkpoints())

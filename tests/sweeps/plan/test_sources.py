@@ -8,7 +8,7 @@ from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.sources import SearchSource
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.launch import Machine
-from mislabel.sweeps.run.report import Report
+from mislabel.sweeps.run.report import Finished, Report
 from mislabel.sweeps.store.outcome import INTERRUPTED, Outcome, Status
 from mislabel.sweeps.store.store import Store
 from tests.bowls import CPU, prepared, run, runs_of
@@ -32,7 +32,7 @@ def finished(order: PackOrder) -> Report:
         Outcome(cell, seed, Status.DONE, {"loss": (float(order.values(lane)["x"]) - 3) ** 2})
         for lane, (cell, seed) in enumerate(zip(order.cells, order.seeds, strict=True))
     ]
-    return Report(order.id, run_steps=8 * len(order), train_seconds=1.0, outcomes=ended, finished=True)
+    return Finished(order.id, run_steps=8 * len(order), train_seconds=1.0, outcomes=ended)
 
 
 def run_through(driver: Driver, workers: int = 2) -> list[PackOrder]:

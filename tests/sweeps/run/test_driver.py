@@ -7,7 +7,7 @@ from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.progress import Progress
-from mislabel.sweeps.run.report import Report
+from mislabel.sweeps.run.report import Advanced, Failed, Finished, Halted, Refill, Report
 from mislabel.sweeps.store.outcome import INTERRUPTED, Outcome, Status, StopCause, StopReason
 from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared
@@ -17,7 +17,7 @@ def finished(order: PackOrder, loss: float = 1.0) -> Report:
     """What a worker says at the end of a pack, with the same loss for all of its runs."""
     runs = zip(order.cells, order.seeds, strict=True)
     ended = [Outcome(cell, seed, Status.DONE, {"loss": loss}) for cell, seed in runs]
-    return Report(order.id, run_steps=8 * len(order), train_seconds=1.0, outcomes=ended, finished=True)
+    return Finished(order.id, run_steps=8 * len(order), train_seconds=1.0, outcomes=ended)
 
 
 def next_order(driver: Driver) -> PackOrder:
@@ -42,15 +42,15 @@ def test_packs_are_handed_out_until_there_are_none(store: Store) -> None:
 def test_a_pack_that_fails_is_halved_until_one_run_is_left(store: Store) -> None:
     driver = prepared(store).driver
     order = next_order(driver)
-    driver.report(Report(order.id, error="it broke"))
+    driver.report(Failed(order.id, error="it broke"))
     assert not driver.over
     halves = [next_order(driver), next_order(driver)]
     assert [run for half in halves for run in half.run_ids] == order.run_ids
     driver.report(finished(halves[0]))
-    driver.report(Report(halves[1].id, error="it broke"))
+    driver.report(Failed(halves[1].id, error="it broke"))
     single = next_order(driver)
     assert len(single) == 1
-    driver.report(Report(single.id, error="it broke"))
+    driver.report(Failed(single.id, error="it broke"))
     assert driver.errors == {single.run_ids[0]: "it broke"}
     assert driver.progress.statuses == {"done": 2, "failed": 1}
 
@@ -58,7 +58,7 @@ def test_a_pack_that_fails_is_halved_until_one_run_is_left(store: Store) -> None
 def test_a_pack_that_makes_room_for_another_sweep_is_handed_out_again_from_its_checkpoint(store: Store) -> None:
     driver = prepared(store).driver
     first, second = next_order(driver), next_order(driver)
-    driver.report(Report(first.id, halted=True))
+    driver.report(Halted(first.id))
     driver.report(finished(second))
     assert not driver.over
     again = next_order(driver)
@@ -74,7 +74,7 @@ def test_a_stopped_feed_hands_out_nothing_and_ends_when_the_last_pack_does(store
     assert driver.stopping
     assert driver.next() is None
     assert not driver.over
-    driver.report(Report(order.id, halted=True))
+    driver.report(Halted(order.id))
     assert driver.over
 
 
@@ -83,7 +83,7 @@ def test_a_stopped_feed_is_over_though_halves_of_a_failed_pack_are_left(store: S
     driver = prepared(store).driver
     order = next_order(driver)
     driver.stop(INTERRUPTED)
-    driver.report(Report(order.id, error="it broke"))
+    driver.report(Failed(order.id, error="it broke"))
     assert driver.next() is None
     assert driver.over
 
@@ -100,7 +100,7 @@ def test_a_failure_that_can_not_be_written_down_breaks_the_sweep_off(store: Stor
     launch = prepared(store, resources={"pack": 1})
     first, second = next_order(launch.driver), next_order(launch.driver)
     Path(launch.files.address, "runs").write_text("a file in place of the folder")
-    launch.driver.report(Report(first.id, error="it broke"))
+    launch.driver.report(Failed(first.id, error="it broke"))
     launch.driver.lost(second.id, "its worker died")
     assert "is not a folder" in str(launch.driver.broken)
     assert launch.driver.next() is None
@@ -120,7 +120,7 @@ def test_a_report_of_a_pack_that_is_no_longer_running_changes_no_run(store: Stor
     launch = prepared(store)
     order = next_order(launch.driver)
     launch.driver.lost(order.id, "its worker died")
-    launch.driver.report(Report(order.id, error="too late"))
+    launch.driver.report(Failed(order.id, error="too late"))
     launch.driver.lost(order.id, "its worker died")
     assert launch.driver.progress.statuses == {"lost": 4}
     assert launch.driver.progress.running == 0
@@ -151,21 +151,21 @@ def ended(order: PackOrder, lanes: list[int], status: Status = Status.STOPPED, s
 def test_runs_end_while_others_of_their_pack_go_on(store: Store) -> None:
     driver = prepared(store).driver
     order = next_order(driver)
-    driver.report(Report(order.id, outcomes=ended(order, [0, 1])))
+    driver.report(Advanced(order.id, outcomes=ended(order, [0, 1])))
     assert (driver.progress.done, driver.progress.running) == (2, 2)
     assert driver.progress.work == pytest.approx(driver.plan.work * (6 * 8 - 2 * 6) / (6 * 8))
     assert driver.means.of(order.cells[0]) is not None
-    driver.report(Report(order.id, outcomes=ended(order, [0, 1, 2])))
+    driver.report(Advanced(order.id, outcomes=ended(order, [0, 1, 2])))
     assert driver.progress.statuses == {"stopped": 3}, "a worker that was restarted tells again what it told before"
 
 
 def test_a_pack_that_fails_or_is_lost_concerns_only_runs_that_have_not_ended(store: Store) -> None:
     driver = prepared(store).driver
     first, second = next_order(driver), next_order(driver)
-    driver.report(Report(first.id, outcomes=ended(first, [0, 2]), error="it broke"))
+    driver.report(Failed(first.id, outcomes=ended(first, [0, 2]), error="it broke"))
     halves = [next_order(driver), next_order(driver)]
     assert [half.run_ids for half in halves] == [[first.run_ids[1]], [first.run_ids[3]]]
-    driver.report(Report(second.id, outcomes=ended(second, [1])))
+    driver.report(Advanced(second.id, outcomes=ended(second, [1])))
     driver.lost(second.id, "its worker died")
     assert driver.progress.statuses == {"stopped": 3, "lost": 1}
     assert driver.progress.running == 2
@@ -179,11 +179,11 @@ def test_parked_packs_go_on_together_after_those_that_wait(store: Store) -> None
     driver = prepared(store, parameters=LONG, early_terminate=ASHA).driver
     first = next_order(driver)
     assert first.refill
-    driver.report(Report(first.id, outcomes=ended(first, [0, 1]), parked=True, step=3))
+    driver.report(Refill(first.id, outcomes=ended(first, [0, 1]), step=3))
     assert driver.progress.running == 0
     second = next_order(driver)
     assert set(second.run_ids).isdisjoint(first.run_ids)
-    driver.report(Report(second.id, outcomes=ended(second, [2, 3]), parked=True, step=3))
+    driver.report(Refill(second.id, outcomes=ended(second, [2, 3]), step=3))
     assert not driver.over
     both = next_order(driver)
     assert both.run_ids == first.run_ids[2:] + second.run_ids[:2]
@@ -198,7 +198,7 @@ def test_a_pack_that_nothing_waits_for_is_not_parked(store: Store) -> None:
     driver = prepared(store, parameters=LONG, early_terminate=ASHA, resources={"pack": 8}).driver
     only = next_order(driver)
     assert driver.next() is None
-    driver.report(Report(only.id, outcomes=ended(only, [0, 1, 2, 3]), parked=True, step=3))
+    driver.report(Refill(only.id, outcomes=ended(only, [0, 1, 2, 3]), step=3))
     assert not next_order(driver).refill
 
 
@@ -206,7 +206,7 @@ def test_a_sweep_that_stops_leaves_parked_packs_to_the_next_launch(store: Store)
     driver = prepared(store, parameters=LONG, early_terminate=ASHA).driver
     first = next_order(driver)
     driver.stop(INTERRUPTED)
-    driver.report(Report(first.id, outcomes=ended(first, [0, 1]), parked=True, step=3))
+    driver.report(Refill(first.id, outcomes=ended(first, [0, 1]), step=3))
     assert driver.next() is None
     assert driver.over
 
@@ -217,7 +217,7 @@ def test_a_budget_of_runs_cuts_the_last_pack_and_lets_the_others_finish(store: S
     assert (len(first), len(second)) == (4, 1)
     assert driver.next() is None
     assert not driver.stopping, "packs that run are not halted"
-    driver.report(Report(first.id, error="it broke"))
+    driver.report(Failed(first.id, error="it broke"))
     driver.report(finished(second))
     assert not driver.over, "what has begun is finished"
     halves = [next_order(driver), next_order(driver)]

@@ -8,8 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from mislabel.sweeps.run.inline import reason, run_inline
+from mislabel.sweeps.run.inline import run_inline
 from mislabel.sweeps.run.launch import Launch
+from mislabel.sweeps.run.report import reason
 from mislabel.sweeps.store.outcome import INTERRUPTED, StopCause
 from mislabel.sweeps.store.store import Store
 from tests.bowls import CPU, curves_of, prepared, run, runs_of
@@ -37,7 +38,7 @@ def stopping_after(reports: int) -> Callable[[Launch], None]:
 @pytest.fixture
 def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers report after every stretch of steps, so that a sweep can be stopped in the middle of a pack."""
-    monkeypatch.setattr("mislabel.sweeps.run.inline.STRETCH_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.sweeps.run.worker.STRETCH_SECONDS", 0.0)
 
 
 def test_a_sweep_runs_every_cell_from_every_seed(store: Store) -> None:

@@ -46,7 +46,7 @@ def test_a_single_run_that_does_not_fit_fails_with_that_reason(store: Store) -> 
 def test_runs_that_do_not_fit_half_way_go_on_from_the_checkpoint(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mislabel.sweeps.run.worker.CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr("mislabel.sweeps.run.worker.CHECKPOINT_SHARE", float("inf"))
-    monkeypatch.setattr("mislabel.sweeps.run.inline.STRETCH_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.sweeps.run.worker.STRETCH_SECONDS", 0.0)
     parameters = {"x": {"values": [0.0, 1.0]}, "width": 8, "steps": 40, "frames": 21}
     launch = run(store, **TIGHT, parameters=parameters)
     assert launch.driver.progress.statuses == {"done": 16}

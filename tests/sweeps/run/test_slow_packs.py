@@ -43,7 +43,7 @@ def test_a_pack_that_is_killed_in_an_epoch_goes_on_to_the_same_bits(
     other = Store(str(tmp_path_factory.mktemp("uninterrupted")))
     order = ordered(other)
     through = Worker(order, other.sweep("slow"), CPU)
-    while not through.work(10.0).finished:
+    while not through.work(10.0).ends_pack:
         pass
 
     quick = derivatives.step
@@ -59,7 +59,7 @@ def test_a_pack_that_is_killed_in_an_epoch_goes_on_to_the_same_bits(
     order = ordered(store)
     first = Worker(order, files, CPU)
     while not list(files.checkpoints()):
-        assert not first.work(0.1).finished
+        assert not first.work(0.1).ends_pack
     at = first.pack_group.step
     assert 0 < at < PER_EPOCH, "a checkpoint is due after a few steps, whenever the next frame is"
     first.work(0.1)  # what comes after the checkpoint is lost with the worker
@@ -68,7 +68,7 @@ def test_a_pack_that_is_killed_in_an_epoch_goes_on_to_the_same_bits(
     monkeypatch.setattr("mislabel.tasks.images.image_training.step", quick)
     second = Worker(order, files, CPU)
     assert second.pack_group.step == at
-    while not second.work(10.0).finished:
+    while not second.work(10.0).ends_pack:
         pass
     whole, resumed = curves_of(other.sweep("slow")), curves_of(files)
     assert resumed.equals(whole)

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import pandas as pd
 import pytest
 
@@ -5,6 +7,7 @@ from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.plan import orders
 from mislabel.sweeps.run.lane_stopper import LaneStopper, lane_stopper_of
+from mislabel.sweeps.run.report import Finished, Refill
 from mislabel.sweeps.run.worker import Worker, record_failure
 from mislabel.sweeps.stopping.stopper import Entry, Stopper
 from mislabel.sweeps.store.outcome import Outcome, Status
@@ -20,14 +23,14 @@ def order(store: Store) -> PackOrder:
 
 def worked(order: PackOrder, files: SweepFiles, seconds: float = 10.0) -> Worker:
     worker = Worker(order, files, CPU, ["loss"])
-    while not worker.work(seconds).finished:
+    while not worker.work(seconds).ends_pack:
         pass
     return worker
 
 
 def test_a_pack_ends_with_its_rows_in_the_store(order: PackOrder, files: SweepFiles) -> None:
     report = Worker(order, files, CPU, ["loss"]).work(10.0)
-    assert report.finished
+    assert isinstance(report, Finished)
     assert report.run_steps == 6 * 8
     assert [(o.cell, o.seed, o.status) for o in report.outcomes] == [
         (cell, seed, "done") for cell, seed in zip(order.cells, order.seeds, strict=True)
@@ -53,7 +56,7 @@ def test_another_worker_goes_on_from_a_checkpoint(order: PackOrder, files: Sweep
     first.save()
     second = Worker(order, files, CPU)
     assert second.pack_group.step == first.pack_group.step < 8
-    while not second.work(0.0).finished:
+    while not second.work(0.0).ends_pack:
         pass
     pd.testing.assert_frame_equal(runs_of(files), runs_of(store.sweep("undisturbed")))
     pd.testing.assert_frame_equal(curves_of(files), curves_of(store.sweep("undisturbed")))
@@ -84,9 +87,9 @@ def test_runs_that_had_diverged_before_the_checkpoint_can_be_taken_up_alone(stor
     (order,) = orders(prepared(store, parameters=parameters, resources={"pack": 4}).plan)
     files = store.sweep("bowls")
     worker = Worker(order, files, CPU)
-    while not worker.finished and len(worker.pack_group.live) == 4:
+    while worker.pack_group.live and len(worker.pack_group.live) == 4:
         worker.work(0.0)
-    assert not worker.finished
+    assert worker.pack_group.live
     worker.save()
     gone = [lane for lane in range(4) if order.values(lane)["trouble"] == 2]
     worked(order.select(gone, resume=(order.id,)), files)
@@ -98,7 +101,7 @@ def test_without_a_readable_checkpoint_a_pack_starts_over(order: PackOrder, file
     files.save_checkpoint(order.id, data, order.run_ids)
     worker = Worker(order, files, CPU)
     assert worker.pack_group.step == 0
-    assert worker.work(10.0).finished
+    assert worker.work(10.0).ends_pack
 
 
 def test_checkpoints_are_taken_while_a_pack_trains(
@@ -107,7 +110,7 @@ def test_checkpoints_are_taken_while_a_pack_trains(
     monkeypatch.setattr("mislabel.sweeps.run.worker.CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr("mislabel.sweeps.run.worker.CHECKPOINT_SHARE", float("inf"))
     worker = Worker(order, files, CPU)
-    assert not worker.work(0.0).finished
+    assert not worker.work(0.0).ends_pack
     assert list(files.checkpoints()) == [(order.id, order.run_ids)]
 
 
@@ -144,7 +147,7 @@ def watched(store: Store, refill: bool = False) -> tuple[PackOrder, LaneStopper]
 
 def worked_until_some_have_ended(
     order: PackOrder, files: SweepFiles, watch: LaneStopper
-) -> tuple[Worker, list[Outcome]]:
+) -> tuple[Worker, Sequence[Outcome]]:
     worker = Worker(order, files, CPU, ["loss"], watch)
     while not (report := worker.work(0.0)).outcomes:
         pass
@@ -156,7 +159,7 @@ def test_runs_that_are_stopped_are_written_and_told_at_once(store: Store, files:
     worker, outcomes = worked_until_some_have_ended(order, files, watch)
     assert [(outcome.status, outcome.step) for outcome in outcomes] == [("stopped", 6)] * 4
     assert worker.pack_group.step == 6
-    assert not worker.finished
+    assert worker.pack_group.live
     table = runs_of(files)
     assert sorted(table["run_id"]) == sorted(run_id(outcome.cell, outcome.seed) for outcome in outcomes)
     assert curves_of(files).groupby("run_id")["step"].apply(list).tolist() == [[0, 3, 6]] * 4
@@ -176,7 +179,7 @@ def test_a_worker_that_dies_when_runs_have_ended_is_replaced_without_a_run_lost_
     second, again = worked_until_some_have_ended(order, files, watch)
     assert sorted(o.cell for o in again) == sorted(o.cell for o in told), "the driver may not have heard of them"
     assert [(o.status, o.step) for o in again] == [("stopped", 6)] * 4
-    while not second.work(10.0).finished:
+    while not second.work(10.0).ends_pack:
         pass
     table = runs_of(files)
     assert len(table) == table["run_id"].nunique() == 6
@@ -200,7 +203,8 @@ def test_a_worker_that_takes_up_a_checkpoint_tells_the_stopper_what_was_measured
 def test_a_pack_with_half_of_its_lanes_is_parked_where_others_wait(store: Store, files: SweepFiles) -> None:
     order, watch = watched(store, refill=True)
     report = Worker(order, files, CPU, ["loss"], watch).work(10.0)
-    assert (report.parked, report.finished, report.step) == (True, False, 6)
+    assert isinstance(report, Refill)
+    assert report.step == 6
     assert len(report.outcomes) == 4
     left = sorted(set(order.run_ids) - {run_id(o.cell, o.seed) for o in report.outcomes})
     rest = order.select([order.run_ids.index(run) for run in left], resume=(order.id,), refill=False)
@@ -208,7 +212,7 @@ def test_a_pack_with_half_of_its_lanes_is_parked_where_others_wait(store: Store,
     assert second.pack_group.step == 6
     second.save()
     assert [pack for pack, _ in files.checkpoints()] == [rest.id], "what was taken over is in one checkpoint"
-    assert second.work(10.0).finished
+    assert second.work(10.0).ends_pack
     assert sorted(runs_of(files)["run_id"]) == sorted(order.run_ids)
 
 

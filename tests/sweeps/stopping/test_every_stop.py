@@ -96,7 +96,7 @@ def test_the_same_sweep_stops_the_same_runs(store: Store, tmp_path_factory: pyte
 def test_a_sweep_stopped_half_way_and_continued_ends_every_run_once(
     store: Store, monkeypatch: pytest.MonkeyPatch, kind: str, per: str, reports: int
 ) -> None:
-    monkeypatch.setattr("mislabel.sweeps.run.inline.STRETCH_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.sweeps.run.worker.STRETCH_SECONDS", 0.0)
     seen: list[int] = []
 
     def stop(launch: Launch) -> None:

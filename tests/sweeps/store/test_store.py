@@ -15,22 +15,22 @@ from tests.sweeps.run.parts import rows, tables
 
 
 def test_what_is_written_is_read(files: SweepFiles) -> None:
-    files.write_results("p", tables(["a-0", "a-1"], "p"))
-    files.write_results("q", tables(["b-0"], "q"))
+    files.write_part("p", tables(["a-0", "a-1"], "p"))
+    files.write_part("q", tables(["b-0"], "q"))
     assert rows(files) == [("a-0", "done"), ("a-1", "done"), ("b-0", "done")]
     assert len(files.read("curves")) == 9
     assert files.read("arrays").num_rows == 0
 
 
 def test_writing_the_same_again_changes_nothing(files: SweepFiles) -> None:
-    files.write_results("p", tables(["a-0", "a-1"], "p"))
+    files.write_part("p", tables(["a-0", "a-1"], "p"))
     before = {path: path.read_bytes() for path in Path(files.address).rglob("*.parquet")}
-    files.write_results("p", tables(["a-0", "a-1"], "p"))
+    files.write_part("p", tables(["a-0", "a-1"], "p"))
     assert {path: path.read_bytes() for path in Path(files.address).rglob("*") if path.is_file()} == before
 
 
 def test_columns_and_conditions_are_pushed_down(files: SweepFiles) -> None:
-    files.write_results("p", tables(["a-0", "a-1", "b-0"], "p"))
+    files.write_part("p", tables(["a-0", "a-1", "b-0"], "p"))
     read = files.read("runs", ["seed"], pc.field("cell_id") == "a")
     assert read.column_names == ["seed"]
     assert read["seed"].to_pylist() == [0, 1]
@@ -42,14 +42,14 @@ def test_a_table_without_parts_is_empty(files: SweepFiles) -> None:
 
 
 def test_a_part_of_failed_runs_has_no_metrics_and_the_table_has(files: SweepFiles) -> None:
-    files.write_results("1", tables(["a-0"], "1", "failed"))
-    files.write_results("2", tables(["a-1"], "2"))
+    files.write_part("1", tables(["a-0"], "1", "failed"))
+    files.write_part("2", tables(["a-1"], "2"))
     assert "loss" in files.columns("runs")
     assert rows(files, "runs", "run_id", "loss") == [("a-0", None), ("a-1", 1 / 3)]
 
 
 def test_a_column_that_is_not_there_is_named_with_the_nearest(files: SweepFiles) -> None:
-    files.write_results("p", tables(["a-0"], "p"))
+    files.write_part("p", tables(["a-0"], "p"))
     with pytest.raises(MislabelError, match="'los' is not a column of bowls/runs; did you mean loss"):
         files.read("runs", ["los"])
 

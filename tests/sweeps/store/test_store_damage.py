@@ -30,7 +30,7 @@ def killed(filesystem, path, data):
     put(filesystem, path, data)
 
 FileSystem.put = killed
-Store(sys.argv[1]).sweep("bowls").write_results("p", tables(["a-0", "a-1"], "p"))
+Store(sys.argv[1]).sweep("bowls").write_part("p", tables(["a-0", "a-1"], "p"))
 """
 
 
@@ -41,14 +41,14 @@ def test_a_worker_killed_between_two_tables_leaves_no_run(files: SweepFiles) -> 
     assert files.parts("curves") == ["p"]
     assert rows(files) == []
     assert files.read("curves", ["run_id"]).num_rows == 0
-    files.write_results("other", tables(["a-0"], "other"))
+    files.write_part("other", tables(["a-0"], "other"))
     assert len(files.read("curves")) == 3
     assert files.set_damaged_aside() == []
     assert files.parts("curves") == ["other"]
 
 
 def test_unfinished_files_of_killed_workers_are_hidden_and_swept_out(files: SweepFiles) -> None:
-    files.write_results("p", tables(["a-0"], "p"))
+    files.write_part("p", tables(["a-0"], "p"))
     unfinished = Path(files.address) / "runs" / ".0123"
     unfinished.write_bytes(b"half")
     assert files.parts("runs") == ["p"]
@@ -78,8 +78,8 @@ def damage(path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["truncated", "garbage", "empty", "flipped"])
 @pytest.mark.parametrize("table", ["runs", "curves"])
 def test_a_damaged_part_is_named_then_set_aside_with_all_of_its_runs(files: SweepFiles, table: str, kind: str) -> None:
-    files.write_results("good", tables(["a-0"], "good"))
-    files.write_results("bad", tables(["b-0", "b-1"], "bad"))
+    files.write_part("good", tables(["a-0"], "good"))
+    files.write_part("bad", tables(["b-0", "b-1"], "bad"))
     damage(part_file(files, table, "bad"), kind)
     with pytest.raises(StoreError) as caught:
         files.read(table)
@@ -95,7 +95,7 @@ def test_a_damaged_part_is_named_then_set_aside_with_all_of_its_runs(files: Swee
 
 @pytest.mark.faults
 def test_no_flipped_byte_changes_a_value_unnoticed(files: SweepFiles) -> None:
-    files.write_results("p", tables([f"c{i}-0" for i in range(50)], "p"))
+    files.write_part("p", tables([f"c{i}-0" for i in range(50)], "p"))
     path = part_file(files, "curves", "p")
     whole, expected = path.read_bytes(), files.read("curves")
     noticed = 0

@@ -19,17 +19,17 @@ from tests.sweeps.run.parts import part_file, rows, tables
 
 
 def test_of_a_run_that_was_run_again_the_last_attempt_counts(files: SweepFiles) -> None:
-    files.write_results("p", tables(["a-0", "a-1"], "p", "lost"))
-    files.write_results("b", tables(["a-1", "b-0"], "b", attempt=2))
+    files.write_part("p", tables(["a-0", "a-1"], "p", "lost"))
+    files.write_part("b", tables(["a-1", "b-0"], "b", attempt=2))
     assert rows(files) == [("a-0", "lost"), ("a-1", "done"), ("b-0", "done")]
 
 
 def test_the_same_pack_run_again_after_a_merge_counts_once(files: SweepFiles) -> None:
     """A merged part keeps each row's pack: the row that counts can't be told by it."""
-    files.write_results("p", tables(["a-0", "a-1"], "p", "lost"))
-    files.write_results("q", tables(["b-0"], "q"))
+    files.write_part("p", tables(["a-0", "a-1"], "p", "lost"))
+    files.write_part("q", tables(["b-0"], "q"))
     files.compact()
-    files.write_results("p", tables(["a-0", "a-1"], "p", attempt=2))
+    files.write_part("p", tables(["a-0", "a-1"], "p", attempt=2))
     assert rows(files) == [("a-0", "done"), ("a-1", "done"), ("b-0", "done")]
     files.compact()
     assert rows(files) == [("a-0", "done"), ("a-1", "done"), ("b-0", "done")]
@@ -47,21 +47,21 @@ def test_a_run_that_was_trained_to_its_end_counts_before_one_that_was_stopped(
     files: SweepFiles, statuses: tuple[str, str], counts: str, attempts: tuple[int, int]
 ) -> None:
     for part, status, attempt in zip("pq", statuses, attempts, strict=True):
-        files.write_results(part, tables(["a-0"], part, status, attempt=attempt))
+        files.write_part(part, tables(["a-0"], part, status, attempt=attempt))
     assert rows(files) == [("a-0", counts)]
     files.compact()
     assert rows(files) == [("a-0", counts)]
 
 
 def test_a_result_counts_before_a_failure_whatever_the_attempt(files: SweepFiles) -> None:
-    files.write_results("p", tables(["a-0"], "p", "failed", attempt=3))
-    files.write_results("q", tables(["a-0", "a-1"], "q", attempt=1))
+    files.write_part("p", tables(["a-0"], "p", "failed", attempt=3))
+    files.write_part("q", tables(["a-0", "a-1"], "q", attempt=1))
     assert rows(files) == [("a-0", "done"), ("a-1", "done")]
 
 
 def test_curves_of_a_run_come_from_the_part_that_its_row_comes_from(files: SweepFiles) -> None:
-    files.write_results("p", tables(["a-0", "a-1"], "p", loss=1.0))
-    files.write_results("q", tables(["a-1", "a-2"], "q", loss=6.0, attempt=2))
+    files.write_part("p", tables(["a-0", "a-1"], "p", loss=1.0))
+    files.write_part("q", tables(["a-1", "a-2"], "q", loss=6.0, attempt=2))
     curves = files.read("curves", ["run_id", "loss"]).to_pandas().groupby("run_id")["loss"].agg(["max", "size"])
     assert curves["size"].tolist() == [3, 3, 3]
     assert curves["max"].tolist() == [1.0, 6.0, 6.0]
@@ -71,8 +71,8 @@ def test_curves_of_a_run_come_from_the_part_that_its_row_comes_from(files: Sweep
 
 def test_many_repeated_runs_are_read_in_no_time(files: SweepFiles) -> None:
     runs = [f"c{i}-0" for i in range(5000)]
-    files.write_results("p", tables(runs, "p", "lost"))
-    files.write_results("q", tables(runs, "q", attempt=2))
+    files.write_part("p", tables(runs, "p", "lost"))
+    files.write_part("q", tables(runs, "q", attempt=2))
     assert {status for _, status in rows(files)} == {"done"}
     assert len(rows(files)) == 5000
 
@@ -86,7 +86,7 @@ def written_in_parts(files: SweepFiles, seed: int = 0) -> pd.DataFrame:
     for i in range(12):
         runs = [f"c{choose.randrange(30)}-{j}" for j in range(3)]
         status = choose.choice(["done", "done", "stopped", "diverged", "failed", "lost"])
-        files.write_results(f"p{i}", tables(runs, f"p{i}", status, attempt=i, loss=float(i)))
+        files.write_part(f"p{i}", tables(runs, f"p{i}", status, attempt=i, loss=float(i)))
     return contents(files)["runs"]
 
 
