@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# A sweep as one Slurm job: Ray on every node of the job, the driver on the first.
+# Runs a sweep as one Slurm job: Ray on every node of the job, the driver on the first.
 #   sbatch cluster/deploy/slurm.sh SPEC.yaml [options of mislabel run]
-# When the time limit is near, packs checkpoint and the job queues itself again; after a preemption Slurm does. How to
-# use it: slurm.md.
+# Near the time limit, packs save checkpoints and the job queues itself again; after a preemption Slurm does. See slurm.md.
 #SBATCH --job-name=mislabel
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
@@ -15,7 +14,7 @@
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=mislabel-%j.log
-# To this script alone, five minutes before the limit; it passes the signal to the driver.
+# Slurm signals only this script, five minutes before the limit; the script passes the signal to the driver.
 #SBATCH --signal=B:USR1@300
 set -euo pipefail
 
@@ -23,7 +22,7 @@ if [[ $# -lt 1 ]]; then
     echo "usage: sbatch slurm.sh SPEC.yaml [options of mislabel run]" >&2
     exit 2
 fi
-# On a file system that every node has.
+# On a file system that every node can reach.
 store=${MISLABEL_STORE:-$PWD/results}
 venv=${MISLABEL_VENV:-$PWD/.venv}
 job=${MISLABEL_JOBS:-$HOME/.mislabel}/slurm-$SLURM_JOB_ID
@@ -44,10 +43,10 @@ hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=${hosts%%$'\n'*}
 address=$head:6379
 
-# The script runs on the first node, as the driver does, so the process id that the driver leaves is one of this node.
+# The script and the driver both run on the first node, so this node knows the process id that the driver writes.
 # shellcheck disable=SC2329  # called by the trap
 stop_driver() {
-    echo "the time limit is near: running packs are being checkpointed" >&2
+    echo "the time limit is near: saving checkpoints" >&2
     [[ ! -s $MISLABEL_DRIVER ]] || kill -TERM "$(cat "$MISLABEL_DRIVER")" || true
 }
 trap stop_driver USR1
@@ -71,7 +70,7 @@ started=false
 [[ ! -s $MISLABEL_DRIVER ]] || started=true
 rm -rf "$job"
 if [[ $started = false ]]; then
-    # symmetric-run exits with 0 where Ray did not start.
+    # symmetric-run exits with 0 if Ray did not start.
     echo "Ray did not start on the nodes of this job, so nothing was run" >&2
     exit 1
 fi

@@ -67,6 +67,18 @@ def test_compose_opens_ports_on_this_machine_alone_and_keeps_secrets_in_files() 
         assert services[name]["environment"]["RAY_AUTH_MODE"] == "token"
 
 
+def test_the_arguments_of_the_image_build_are_those_of_the_dockerfile() -> None:
+    declared = set(re.findall(r"^ARG (\w+)", TEXTS["Dockerfile"], re.MULTILINE))
+    given = {
+        name
+        for service in read("compose.yaml")["services"].values()
+        for name in service.get("build", {}).get("args", {})
+    }
+    given |= {name for text in PAGES.values() for name in re.findall(r"--build-arg (\w+)", text)}
+    assert given
+    assert given <= declared
+
+
 def tool_git_ignores(path: str) -> bool:
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout")
