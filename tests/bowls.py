@@ -9,6 +9,9 @@ import pyarrow as pa
 import torch
 
 from mislabel.sweeps.checks.reader import checked_spec
+from mislabel.sweeps.plan.pack_order import PackOrder
+from mislabel.sweeps.plan.pack_size import Sizing
+from mislabel.sweeps.plan.speed import LocalProfiler
 from mislabel.sweeps.run.inline import run_inline
 from mislabel.sweeps.run.launch import Launch, Machine, prepare
 from mislabel.sweeps.spec.document import Document
@@ -58,6 +61,20 @@ def run(store: Store, show: Callable[[Launch], None] | None = None, retry: bool 
     run_inline(launch.driver, launch.files, CPU, lambda: show(launch) if show else None)
     launch.finish()
     return launch
+
+
+def store_speeds(files: SweepFiles, seconds: dict[int, float]) -> None:
+    """Store a speed for each width as if it had been measured."""
+    cell = {name: parameter.default for name, parameter in BOWL.parameters.items()}
+    sizing = Sizing(BOWL, files, LocalProfiler(CPU), 1 << 30, 1)
+    speed = {"measure_seconds": 0.0, "lane_bytes": 100, "more_may_pay": False}
+    speeds = {sizing._key({**cell, "width": w}): {**speed, "run_step_seconds": {1: s}} for w, s in seconds.items()}
+    files.write_json("speeds.json", speeds)
+
+
+def orders_of(launch: Launch) -> list[PackOrder]:
+    """The packs of a launch of a grid."""
+    return list(launch.backlog.orders(launch.plan.space.cells))
 
 
 def means_of(spec: Spec, files: SweepFiles, retry: bool = False) -> Means:

@@ -14,5 +14,5 @@ class Seeding:
         return range(self._first, self._first + self._more.get(cell, self._count))
 
     def want(self, cell: str, seeds: int) -> None:
-        """From now on, the cell is to have this many."""
-        self._more[cell] = seeds
+        """Give the cell at least this many seeds from now on."""
+        self._more[cell] = max(seeds, len(self.of(cell)))

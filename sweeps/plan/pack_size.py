@@ -29,7 +29,7 @@ _LONGEST_PACK_SECONDS = 600.0
 
 
 class Sizing:
-    """Decides pack sizes for a sweep; measures each shape once."""
+    """Chooses pack sizes for a sweep; measures each shape once."""
 
     def __init__(self, task: Task[Any], files: SweepFiles, profiler: Profiler, memory_bytes: int, workers: int) -> None:
         self.task = task
@@ -38,37 +38,42 @@ class Sizing:
         self.memory_bytes = memory_bytes
         self.workers = workers
         self._known: dict[str, Speed] = {}
-        self._spent = 0.0
+        self._spent_seconds = 0.0
+        self._unsaved = False
         for key, value in (files.read_json("speeds.json") or {}).items():
             value["run_step_seconds"] = {int(size): seconds for size, seconds in value["run_step_seconds"].items()}
             self._known[key] = Speed(**value)
 
     def speed(self, values: Mapping[str, Value], lanes: int) -> Speed:
-        """What the shape of this cell costs in packs of up to that many lanes.
+        """The speed of this cell's shape in packs of up to that many lanes.
 
-        After many shapes, the nearest one in size stands for the rest.
+        After 15 s of measuring, further shapes get the speed of the known shape that is nearest in size.
         """
         key = self._key(values)
         known = self._known.get(key)
         if known is None or (known.more_may_pay and lanes >= PACK_SIZES[len(known.run_step_seconds)]):
-            if self._known and self._spent > _LONGEST_IN_ALL_SECONDS:
+            if self._known and self._spent_seconds > _LONGEST_IN_ALL_SECONDS:
                 return self._nearest(values)
             began = time.perf_counter()
             try:
                 known = self._known[key] = self.profiler.profile(self.task, values, self.memory_bytes, lanes)
             except ProfilerGone:
                 return known or (self._nearest(values) if self._known else UNKNOWN_SPEED)
-            except Exception:  # what raises here will raise when it is run, and be recorded there
+            except Exception:  # the run will raise the same error, and it is recorded there
                 return UNKNOWN_SPEED
-            self._spent += time.perf_counter() - began
+            self._spent_seconds += time.perf_counter() - began
+            self._unsaved = True
         return known
 
     def keep(self) -> None:
-        """Keep what was measured with the sweep."""
+        """Store new measurements with the sweep."""
+        if not self._unsaved:
+            return
+        self._unsaved = False
         self.files.write_json("speeds.json", {key: asdict(speed) for key, speed in self._known.items()})
 
     def size(self, values: Mapping[str, Value], runs: int, wanted: int | str) -> int:
-        """Runs to a pack, for a shape of which the sweep has that many runs."""
+        """Runs per pack, for a shape with this many runs in the sweep."""
         most = self.task.largest_pack or runs
         if wanted != "auto":
             return max(1, min(int(wanted), most))
@@ -80,7 +85,7 @@ class Sizing:
         timely = max(16, int(_LONGEST_PACK_SECONDS / max(run_seconds, 1e-9)))
         best = speed.best_size
         if speed.more_may_pay and best == max(speed.run_step_seconds) and shared < 2 * best:
-            best = shared  # rather one somewhat larger pack than a small rest
+            best = shared  # one larger pack is better than a pack and a small rest
         return max(1, min(best, fitting, timely, shared, most))
 
     def _key(self, values: Mapping[str, Value]) -> str:
@@ -88,7 +93,7 @@ class Sizing:
         return json.dumps([self.task.name, self.task.version, self.profiler.device, shapes], sort_keys=True)
 
     def _nearest(self, values: Mapping[str, Value]) -> Speed:
-        """The known speed whose state is nearest in size to that of these values."""
+        """The known speed of the shape whose state is nearest in size."""
         lanes = Lanes([self.task.settings(values)], [0], torch.device("cpu"))
         size = Pack(self.task, lanes).state_bytes
         return min(self._known.values(), key=lambda speed: abs(math.log(max(1, speed.lane_bytes) / max(1, size))))

@@ -8,10 +8,10 @@ begin runs that wait. Where parked packs have come unequally far, those behind c
 from collections import defaultdict
 from dataclasses import dataclass
 
+from mislabel.sweeps.plan.backlog import Backlog
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.plan.plan import Plan
+from mislabel.sweeps.plan.plan import Shape, shape_of
 
-Shape = tuple[object, ...]
 # So many full packs may be waiting in pieces that have come unequally far.
 _MOST_PACKS = 2
 
@@ -23,8 +23,8 @@ class Parked:
 
 
 class RefillQueue:
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, backlog: Backlog) -> None:
+        self._backlog = backlog
         self._parked: dict[Shape, list[Parked]] = defaultdict(list)
         self._most: dict[Shape, int] = {}
         """Of shapes whose packs did not fit into memory, how many lanes may."""
@@ -88,11 +88,9 @@ class RefillQueue:
 
     def _size(self, order: PackOrder) -> int:
         """The planned size of packs of the order's shape."""
-        shapes = self.plan.task.names("shape")
-        for group in self.plan.groups.values():
-            if all(group.values[name] == order.common[name] for name in shapes):
-                return min(group.size, self._most.get(self._shape(order), group.size))
-        return len(order)
+        shape = self._shape(order)
+        size = self._backlog.size(shape) or len(order)
+        return min(size, self._most.get(shape, size))
 
     def _shape(self, order: PackOrder) -> Shape:
-        return tuple(order.common[name] for name in self.plan.task.names("shape"))
+        return shape_of(self._backlog.plan.task, order.common)

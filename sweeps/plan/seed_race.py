@@ -9,16 +9,16 @@ part.
 """
 
 import math
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from scipy import stats
 
 from mislabel.sweeps.cells.space import Cells, branch_of
+from mislabel.sweeps.plan.backlog import Backlog
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.plan.pack_size import Sizing
-from mislabel.sweeps.plan.plan import Group, Plan, Shape, decide_sizes, packed
+from mislabel.sweeps.plan.plan import Shape, shapes_of
 from mislabel.sweeps.plan.sources import Source
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.cell_means import Mean, Means
@@ -86,16 +86,16 @@ class Race:
 class SeedRaceSource:
     """The packs of another source; once all its cells have ended, the packs of a race between them."""
 
-    def __init__(self, source: Source, plan: Plan, means: Means, sizing: Sizing) -> None:
-        self.plan = plan
-        self.race = Race(plan.spec, means)
+    def __init__(self, source: Source, backlog: Backlog, means: Means) -> None:
+        self.backlog = backlog
+        self.plan = backlog.plan
+        self.race = Race(self.plan.spec, means)
         self._source = source
-        self._sizing = sizing
         self._ready: deque[PackOrder] = deque()
         self._running: set[str] = set()
         """Cells with runs that were handed out and have not ended."""
-        self._axes = list(plan.spec.axes())
-        self._cells = plan.index.cells(self._axes)
+        self._axes = list(self.plan.spec.axes())
+        self._cells = backlog.index.cells(self._axes)
         """Every cell, with the values of its axes."""
 
     def next(self) -> PackOrder | None:
@@ -113,7 +113,6 @@ class SeedRaceSource:
         self._source.ended(cell, mean)
 
     def _note(self, order: PackOrder) -> None:
-        self.plan.note_begun(order)
         self._running.update(order.cells)
         for lane, cell in enumerate(order.cells):
             if cell not in self._cells:
@@ -126,9 +125,11 @@ class SeedRaceSource:
         if not contenders:
             return
         cells = self._chunk(contenders)
-        self._note_groups(cells)
-        decide_sizes(self.plan, self._sizing)
-        yield from packed(self.plan, [cells])
+        runs: Counter[Shape] = Counter()
+        for cell, shape in zip(cells.ids, shapes_of(self.plan.task, cells), strict=True):
+            runs[shape] += len(self.backlog.missing_seeds(cell))
+        self.backlog.expect(cells, runs)
+        yield from self.backlog.orders(lambda: [cells])
 
     def _chunk(self, contenders: Sequence[str]) -> Cells:
         """The contenders with their parameters."""
@@ -136,17 +137,6 @@ class SeedRaceSource:
         columns = {name: [parameters[name].typed(self._cells[cell][name]) for cell in ids] for name in self._axes}
         common = {name: value for name, value in self.plan.space.base.items() if name not in columns}
         return Cells(ids, common, columns)
-
-    def _note_groups(self, cells: Cells) -> None:
-        """Count the missing runs of each shape in this round."""
-        shapes = [name for name in self.plan.task.names("shape") if name in cells.columns]
-        runs: dict[Shape, int] = defaultdict(int)
-        for i, cell in enumerate(cells.ids):
-            shape = tuple(cells.columns[name][i] for name in shapes)
-            runs[shape] += len(self.plan.to_begin(cell))
-            self.plan.groups.setdefault(shape, Group(cells.values(i)))
-        for shape, group in self.plan.groups.items():
-            group.runs = group.missing = runs.get(shape, 0)
 
 
 def race_is_on(spec: Spec, index: RunIndex, retry: bool) -> bool:

@@ -27,7 +27,7 @@ _SLOW_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class Speed:
-    """What was measured for one shape."""
+    """The measurements of one shape."""
 
     run_step_seconds: Mapping[int, float]
     """Seconds per run-step, by pack size."""
@@ -35,10 +35,10 @@ class Speed:
     """Seconds to measure one lane once."""
     lane_bytes: int
     more_may_pay: bool
-    """True where larger packs were not tried because the sweep was too small for them."""
+    """True if larger packs were not tried because the sweep was too small for them."""
 
     def at(self, lanes: int) -> float:
-        """Seconds per run-step in packs of that size: as measured for the nearest size that is not larger."""
+        """Seconds per run-step in packs of that size: the measurement of the nearest size that is not larger."""
         sizes = sorted(self.run_step_seconds)
         return self.run_step_seconds[max([size for size in sizes if size <= lanes] or sizes[:1])]
 
@@ -55,22 +55,22 @@ UNKNOWN_SPEED = Speed({1: 0.0}, 0.0, 1, more_may_pay=False)
 
 
 class Profiler(Protocol):
-    """Who tries pack sizes, on a device like those that packs will train on."""
+    """Measures pack sizes, on a device like those that packs will train on."""
 
     @property
     def device(self) -> str:
-        """The device's name: what was measured on one tells nothing of another."""
+        """The device's name. Measurements of one device say nothing about another."""
 
     def profile(self, task: Task[Any], values: Mapping[str, Value], memory_bytes: int, most: int) -> Speed:
-        """As `measure_speed`; ProfilerGone where nothing can be measured any more."""
+        """See `measure_speed`. Raises ProfilerGone if nothing can be measured any more."""
 
 
 class ProfilerGone(Exception):
-    """The profiler has made way for the workers."""
+    """The profiler has given its resources to the workers."""
 
 
 class NoProfiler:
-    """Tries nothing: there is no such device here as packs will train on."""
+    """Measures nothing: this machine has no device like those that packs will train on."""
 
     device = "none"
 
@@ -79,7 +79,7 @@ class NoProfiler:
 
 
 class LocalProfiler:
-    """Tries sizes in this process."""
+    """Measures in this process."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -95,7 +95,7 @@ class LocalProfiler:
 def measure_speed(
     task: Task[Any], values: Mapping[str, Value], device: torch.device, memory_bytes: int, most: int = PACK_SIZES[-1]
 ) -> Speed:
-    """Try pack sizes from one lane up to `most`, for as long as more lanes pay and fit."""
+    """Measure pack sizes from one lane up to `most`, as long as larger packs are faster per run and fit into memory."""
     allocator.keep_freed()
     be_exact(device)
     settings = task.settings(values)
@@ -126,7 +126,7 @@ def measure_speed(
 
 @dataclass(frozen=True)
 class _Alone:
-    """What one lane takes."""
+    """The measurements of a single lane."""
 
     stretch_seconds: float
     step_seconds: float
@@ -135,12 +135,12 @@ class _Alone:
 
 
 def _alone(task: Task[Any], settings: Any, device: torch.device) -> _Alone:
-    """One lane, trained and measured as little as can be: steps may take seconds, and measuring minutes."""
+    """Train and measure one lane as little as possible: steps may take seconds, and measuring minutes."""
     stretch, times = min(task.block, settings.steps), list[float]()
 
     def work() -> None:
         pack = Pack(task, Lanes([settings], [0], device))
-        _timed(pack, stretch)  # makes the data that steps share, and warms caches
+        _timed(pack, stretch)  # creates the data that steps share, and warms caches
         times.append(_timed(pack, stretch))
         began = time.perf_counter()
         with torch.no_grad():
@@ -162,19 +162,19 @@ def _pack_seconds(task: Task[Any], settings: Any, size: int, device: torch.devic
 
 
 def _no_longer_pays(seconds: Mapping[int, float]) -> bool:
-    """True where the last two enlargements together gained less than a twentieth."""
+    """True if the last two enlargements together gained less than 5 %."""
     before, _, last = list(seconds.values())[-3:]
     return last > 0.95 * before
 
 
 def _step_seconds(pack: Pack[Any], steps: int) -> float:
-    """Seconds per step of the pack, over a stretch that takes long enough to be believed."""
+    """Seconds per step of the pack, over enough steps for a reliable measurement."""
     stretch = min(pack.task.block, steps)
-    _timed(pack, stretch)  # makes the data that steps share, and warms caches
+    _timed(pack, stretch)  # creates the data that steps share, and warms caches
     while True:
         seconds = _timed(pack, stretch)
         if seconds > _ENOUGH_SECONDS or stretch == steps:
-            # The machine may be busy with other things: the fastest of three is nearest to the truth.
+            # Other processes may slow us down: the fastest of three is the best estimate.
             return min(seconds, _timed(pack, stretch), _timed(pack, stretch)) / stretch
         stretch = min(4 * stretch, steps)
 
@@ -189,9 +189,9 @@ def _timed(pack: Pack[Any], steps: int) -> float:
 
 
 def _lane_bytes(task: Task[Any], settings: Any, device: torch.device, alone: int) -> int:
-    """Memory of a further lane: what two lanes take beyond one, at the peak of some steps and a measurement.
+    """Memory of an additional lane: the peak of two lanes minus the peak of one, over some steps and a measurement.
 
-    What `alone` took is no measure for that: it also made the data that all packs share.
+    The memory of `alone` does not tell: it includes the data that all packs share.
     """
     if task.largest_pack == 1:
         return alone

@@ -10,8 +10,8 @@ from typing import Any
 
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.ids import run_id
+from mislabel.sweeps.plan.backlog import Backlog
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.plan.plan import Plan
 from mislabel.sweeps.plan.refill import RefillQueue
 from mislabel.sweeps.plan.sources import Source
 from mislabel.sweeps.run.progress import Progress
@@ -38,13 +38,14 @@ class Handed:
 
 
 class Driver:
-    def __init__(self, plan: Plan, source: Source, files: SweepFiles, means: Means) -> None:
-        self.plan = plan
+    def __init__(self, backlog: Backlog, source: Source, files: SweepFiles, means: Means) -> None:
+        self.backlog = backlog
+        self.plan = plan = backlog.plan
         self.files = files
         self.means = means
-        self.stopper = stopper_of(plan.spec, plan.task, plan.index, files)
-        has = max(plan.runs - plan.missing, plan.index.count)
-        self.progress = Progress(max(plan.runs, has), plan.work, has)
+        self.stopper = stopper_of(plan.spec, plan.task, backlog.index, files)
+        has = max(plan.runs - plan.missing, backlog.index.count)
+        self.progress = Progress(max(plan.runs, has), backlog.work, has)
         self.stop_reason: StopReason | None = None
         self.broken: StoreError | None = None
         self.errors: dict[str, str] = {}
@@ -54,9 +55,10 @@ class Driver:
         self._source = source
         self._source_is_dry = False
         self._again: deque[PackOrder] = deque()
-        self._refill_queue = RefillQueue(plan)
+        self._refill_queue = RefillQueue(backlog)
         self._running: dict[str, Handed] = {}
         self._begun = has
+        self._planned_run_work = self.progress.work / max(1, plan.missing)
         self._closed: StopReason | None = None
         """Why no further runs are begun; those that were are finished."""
 
@@ -76,7 +78,7 @@ class Driver:
             return None
         order, *rest = self._refill_queue.fitting(order)
         self._again.extendleft(reversed(rest))
-        order = replace(order, refill=self._may_be_refilled(order), data=self.plan.data)
+        order = replace(order, refill=self._may_be_refilled(order))
         self._running[order.id] = Handed(order, {run: lane for lane, run in enumerate(order.run_ids)})
         self.progress.running += len(order)
         return order
@@ -106,11 +108,13 @@ class Driver:
         return None if order is None else self._refill_queue.filled(order)
 
     def _note_begun(self, order: PackOrder, runs: int) -> None:
-        """A race gives cells more seeds than the plan could know of."""
-        beyond = min(runs, self._begun - self.progress.runs)
-        if beyond > 0:
-            self.progress.runs += beyond
-            self.progress.work += beyond * int(order.common["steps"]) * self.plan.step_work(order.common)
+        """Correct the expected work: a race runs more seeds than planned, and a search proposes unplanned shapes."""
+        unplanned = max(0, min(runs, self._begun - self.progress.runs))
+        run_work = int(order.common["steps"]) * self.backlog.step_work(order.common)
+        self.progress.runs += unplanned
+        self.progress.work += unplanned * run_work
+        if self.plan.spec.method.learns:
+            self.progress.work += (runs - unplanned) * (run_work - self._planned_run_work)
 
     @property
     def over(self) -> bool:
@@ -138,7 +142,7 @@ class Driver:
         self.progress.train_seconds += report.train_seconds
         handed = self._running.get(report.pack)
         values = handed.order.common if handed else None
-        self.progress.work_done += report.run_steps * self.plan.step_work(values)
+        self.progress.work_done += report.run_steps * self.backlog.step_work(values)
         if isinstance(report, StoreBroken):
             self.break_off(StoreError(report.error))
         if handed is None:  # a worker that was taken for dead still reports
@@ -229,7 +233,7 @@ class Driver:
         self.progress.running -= 1
         if outcome.status in (Status.STOPPED, Status.DIVERGED):
             spared = int(handed.order.values(lane)["steps"]) - outcome.step
-            self.progress.work -= spared * self.plan.step_work(handed.order.common)
+            self.progress.work -= spared * self.backlog.step_work(handed.order.common)
         self._ended(outcome)
 
     def _ended(self, outcome: Outcome) -> None:

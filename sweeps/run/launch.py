@@ -1,7 +1,7 @@
 """Run a sweep from spec to complete tables: the order of things, whoever does the training."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,9 +9,10 @@ import torch
 
 from mislabel.sweeps.checks.revision import incompatible_changes
 from mislabel.sweeps.errors import Problem, SpecError
+from mislabel.sweeps.plan.backlog import Backlog
 from mislabel.sweeps.plan.data_check import datasets_of
 from mislabel.sweeps.plan.pack_size import Sizing
-from mislabel.sweeps.plan.plan import Plan, decide_sizes, make_plan
+from mislabel.sweeps.plan.plan import Plan, make_plan, sized_plan
 from mislabel.sweeps.plan.reuse import reusable_runs, reuse
 from mislabel.sweeps.plan.seed_race import SeedRaceSource, race_is_on
 from mislabel.sweeps.plan.sources import GridSource, SearchSource, Source
@@ -48,12 +49,13 @@ class Machine:
 class Launch:
     """A sweep from the moment its spec is accepted: count it, equip it with a machine, run it, finish it."""
 
-    def __init__(self, plan: Plan, files: SweepFiles) -> None:
+    def __init__(self, plan: Plan, index: RunIndex, files: SweepFiles) -> None:
         self.spec = plan.spec
         self.task = plan.task
         self.files = files
         self.plan = plan
-        self.complete = not plan.missing and not race_is_on(plan.spec, plan.index, plan.retry)
+        self._index = index
+        self.complete = not plan.missing and not race_is_on(plan.spec, index, plan.retry)
         """True where there is nothing to run."""
         self._driver: Driver | None = None
 
@@ -65,13 +67,14 @@ class Launch:
     def equip(self, machine: Machine) -> None:
         """Decide how the sweep is packed on this machine; from here on it counts as running."""
         sizing = _sizing(self.task, self.files, machine)
-        decide_sizes(self.plan, sizing)
+        self.plan = sized_plan(self.plan, sizing)
         sizing.keep()
-        means = Means(self.spec, self.plan.index, self.plan.retry, self.plan.seeding)
-        source = _source(self.plan, self.files, sizing, means, machine.ahead)
+        self.backlog = Backlog(self.plan, self._index, sizing)
+        means = Means(self.spec, self._index, self.plan.retry, self.backlog.seeding)
+        source = _source(self.backlog, self.files, means, machine.ahead)
         if self.spec.seeds.up_to is not None:
-            source = SeedRaceSource(source, self.plan, means, sizing)
-        self._driver = Driver(self.plan, source, self.files, means)
+            source = SeedRaceSource(source, self.backlog, means)
+        self._driver = Driver(self.backlog, source, self.files, means)
         self.heartbeat = Heartbeat(self.files, self._driver)
         self.heartbeat.beat()
 
@@ -92,9 +95,8 @@ def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retr
     index = RunIndex(spec, files)
     plan = make_plan(spec, task, index, files, retry)
     data = datasets_of(plan, files)
-    plan.elsewhere = {name: len(runs) for name, runs in reusable_runs(plan.space, store, index, data).items()}
-    decide_sizes(plan, _sizing(task, files, machine))
-    return plan
+    elsewhere = {name: len(runs) for name, runs in reusable_runs(plan.space, store, index, data).items()}
+    return sized_plan(replace(plan, elsewhere=elsewhere), _sizing(task, files, machine))
 
 
 def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = False) -> Launch:
@@ -115,8 +117,7 @@ def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = F
         say(f"{runs:,} runs are the same as in {name}: copied from there")
     if reused:
         plan = make_plan(spec, task, index, files, retry)
-    plan.data = data
-    launch = Launch(plan, files)
+    launch = Launch(replace(plan, data=data), index, files)
     files.revise_spec(spec.to_yaml())
     files.remove("stop")
     if not launch.complete:
@@ -157,9 +158,10 @@ def _sizing(task: Task[Any], files: SweepFiles, machine: Machine) -> Sizing:
     return Sizing(task, files, machine.profiler or LocalProfiler(machine.device), machine.memory_bytes, machine.workers)
 
 
-def _source(plan: Plan, files: SweepFiles, sizing: Sizing, means: Means, ahead: bool) -> Source:
+def _source(backlog: Backlog, files: SweepFiles, means: Means, ahead: bool) -> Source:
+    plan = backlog.plan
     if not plan.spec.method.learns:
-        return GridSource(plan)
+        return GridSource(backlog)
     from mislabel.sweeps.search.branch_searches import Branches  # imports Optuna, which a grid can do without
 
     search = Branches(plan.space, files)
@@ -168,11 +170,10 @@ def _source(plan: Plan, files: SweepFiles, sizing: Sizing, means: Means, ahead: 
         search.learn_from(lambda space: earlier_cells(sweeps, space))
 
     def known(cell: str, seeds: int) -> Mean | None:
-        if seeds > len(plan.seeding.of(cell)):
-            plan.seeding.want(cell, seeds)
+        backlog.seeding.want(cell, seeds)
         return means.of(cell)
 
     search.restore(known)
-    if plan.index.seeds.keys() - {proposal.cell for proposal in search.proposals}:
+    if backlog.index.seeds.keys() - {proposal.cell for proposal in search.proposals}:
         search.recover(lambda space: earlier_cells([files], space), known)
-    return SearchSource(plan, search, sizing, means, ahead)
+    return SearchSource(backlog, search, means, ahead)

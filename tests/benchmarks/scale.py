@@ -7,6 +7,7 @@ import gc
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from tests.benchmarks.figure import Figure
@@ -49,8 +50,11 @@ def _values(method: str, cells: int) -> dict[str, Any]:
 
 def _seconds_per_run(values: dict[str, Any]) -> float:
     from mislabel.sweeps.checks.reader import checked_spec
+    from mislabel.sweeps.plan.backlog import Backlog
+    from mislabel.sweeps.plan.pack_size import Sizing
     from mislabel.sweeps.plan.plan import make_plan
     from mislabel.sweeps.plan.sources import GridSource
+    from mislabel.sweeps.plan.speed import NoProfiler
     from mislabel.sweeps.run.driver import Driver
     from mislabel.sweeps.run.report import Finished
     from mislabel.sweeps.spec.document import Document
@@ -64,10 +68,11 @@ def _seconds_per_run(values: dict[str, Any]) -> float:
         files = Store(folder).sweep("large")
         gc.collect()
         began = time.process_time()
-        plan = make_plan(spec, task, RunIndex(spec, files), files)
-        for group in plan.groups.values():
-            group.size = _PACK
-        driver = Driver(plan, GridSource(plan), files, Means(spec, plan.index))
+        index = RunIndex(spec, files)
+        plan = make_plan(spec, task, index, files)
+        plan = replace(plan, groups={shape: replace(group, size=_PACK) for shape, group in plan.groups.items()})
+        backlog = Backlog(plan, index, Sizing(task, files, NoProfiler(), 1 << 30, 1))
+        driver = Driver(backlog, GridSource(backlog), files, Means(spec, index))
         while (order := driver.next()) is not None:
             runs = zip(order.cells, order.seeds, strict=True)
             outcomes = [

@@ -1,27 +1,27 @@
 import pytest
 
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.plan.plan import Plan, orders
 from mislabel.sweeps.plan.refill import RefillQueue
+from mislabel.sweeps.run.launch import Launch
 from mislabel.sweeps.store.store import Store
-from tests.bowls import prepared
+from tests.bowls import orders_of, prepared
 
 
 @pytest.fixture
-def plan(store: Store) -> Plan:
+def launch(store: Store) -> Launch:
     """Two shapes, 24 runs of each, in packs of 8."""
     parameters = {"x": {"values": list(range(-1, 11))}, "width": {"values": [2, 3]}}
-    return prepared(store, parameters=parameters, resources={"pack": 8}).plan
+    return prepared(store, parameters=parameters, resources={"pack": 8})
 
 
 @pytest.fixture
-def packs(plan: Plan) -> list[PackOrder]:
-    return list(orders(plan))
+def packs(launch: Launch) -> list[PackOrder]:
+    return orders_of(launch)
 
 
 @pytest.fixture
-def refill_queue(plan: Plan) -> RefillQueue:
-    return RefillQueue(plan)
+def refill_queue(launch: Launch) -> RefillQueue:
+    return RefillQueue(launch.backlog)
 
 
 def half(order: PackOrder) -> PackOrder:

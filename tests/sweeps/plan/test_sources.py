@@ -140,7 +140,7 @@ def test_a_cell_that_is_proposed_again_is_run_from_more_seeds(store: Store) -> N
             assert search.trial(proposal.number).value == pytest.approx(means[proposal.cell])
     again = prepared(store, **changes)
     assert again.plan.missing == 0
-    assert {p.cell: len(again.plan.seeding.of(p.cell)) for p in search.proposals} == seeds.apply(len).to_dict()
+    assert {p.cell: len(again.backlog.seeding.of(p.cell)) for p in search.proposals} == seeds.apply(len).to_dict()
 
 
 def test_a_sweep_with_repeats_that_was_interrupted_ends_as_it_would_have(store: Store) -> None:

@@ -6,11 +6,10 @@ import pytest
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.run.driver import Driver
-from mislabel.sweeps.run.progress import Progress
 from mislabel.sweeps.run.report import Advanced, Failed, Finished, Halted, Refill, Report
 from mislabel.sweeps.store.outcome import INTERRUPTED, Outcome, Status, StopCause, StopReason
 from mislabel.sweeps.store.store import Store
-from tests.bowls import prepared
+from tests.bowls import prepared, store_speeds
 
 
 def finished(order: PackOrder, loss: float = 1.0) -> Report:
@@ -153,7 +152,7 @@ def test_runs_end_while_others_of_their_pack_go_on(store: Store) -> None:
     order = next_order(driver)
     driver.report(Advanced(order.id, outcomes=ended(order, [0, 1])))
     assert (driver.progress.done, driver.progress.running) == (2, 2)
-    assert driver.progress.work == pytest.approx(driver.plan.work * (6 * 8 - 2 * 6) / (6 * 8))
+    assert driver.progress.work == pytest.approx(driver.backlog.work * (6 * 8 - 2 * 6) / (6 * 8))
     assert driver.means.of(order.cells[0]) is not None
     driver.report(Advanced(order.id, outcomes=ended(order, [0, 1, 2])))
     assert driver.progress.statuses == {"stopped": 3}, "a worker that was restarted tells again what it told before"
@@ -239,14 +238,12 @@ def test_a_budget_that_is_just_enough_is_no_reason_to_stop(store: Store) -> None
 
 
 def test_time_left_counts_runs_by_what_their_steps_cost(store: Store) -> None:
-    driver = prepared(store, parameters={"x": 1.0, "width": {"values": [2, 64]}}, resources={"pack": 1}).driver
-    plan = driver.plan
-    cheap, dear = sorted(plan.groups.values(), key=lambda group: int(group.values["width"]))
-    cheap.seconds_per_run, dear.seconds_per_run = 1.0, 9.0
-    del plan._step_seconds
-    progress = driver.progress = Progress(plan.runs, plan.work)
-    assert progress.work == pytest.approx(cheap.missing * 1.0 + dear.missing * 9.0)
-    for _ in range(cheap.missing):
+    parameters = {"x": 1.0, "width": {"values": [2, 64]}}
+    store_speeds(store.sweep("bowls"), {2: 1.0, 64: 9.0})
+    driver = prepared(store, parameters=parameters, resources={"pack": 1}).driver
+    progress = driver.progress
+    assert progress.work == pytest.approx(2 * 8 * 1.0 + 2 * 8 * 9.0)
+    for _ in range(2):
         order = next_order(driver)
         assert order.common["width"] == 2
         driver.report(finished(order))

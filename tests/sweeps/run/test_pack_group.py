@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.plan.plan import orders
 from mislabel.sweeps.run.pack_group import PackGroup
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.pack import Frame
-from tests.bowls import BOWL, CPU, prepared
+from tests.bowls import BOWL, CPU, orders_of, prepared
 
 Curves = dict[int, list[tuple[int, float]]]
 
@@ -16,7 +15,7 @@ Curves = dict[int, list[tuple[int, float]]]
 @pytest.fixture
 def order(store: Store) -> PackOrder:
     parameters = {"x": {"values": [0, 1, 2]}, "steps": 20, "frames": 11, "spacing": "linear", "precision": "float64"}
-    (order,) = orders(prepared(store, parameters=parameters, resources={"pack": 6}).plan)
+    (order,) = orders_of(prepared(store, parameters=parameters, resources={"pack": 6}))
     return order
 
 

@@ -7,13 +7,12 @@ import pytest
 
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.plan.plan import orders
 from mislabel.sweeps.run.launch import prepare
 from mislabel.sweeps.run.worker import Worker
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.images import derivatives
-from tests.bowls import CPU, MACHINE, curves_of
+from tests.bowls import CPU, MACHINE, curves_of, orders_of
 
 STEPS, PER_EPOCH = 12, 5
 IMAGES: dict[str, Any] = {
@@ -33,7 +32,7 @@ def ordered(store: Store) -> PackOrder:
     spec, task = checked_spec(Document("test", IMAGES))
     launch = prepare(spec, task, store, lambda text: None)
     launch.equip(MACHINE)
-    (order,) = orders(launch.plan)
+    (order,) = orders_of(launch)
     return order
 
 

@@ -5,19 +5,18 @@ import pytest
 
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.plan.plan import orders
 from mislabel.sweeps.run.lane_stopper import LaneStopper, lane_stopper_of
 from mislabel.sweeps.run.report import Finished, Refill
 from mislabel.sweeps.run.worker import Worker, record_failure
 from mislabel.sweeps.stopping.stopper import Entry, Stopper
 from mislabel.sweeps.store.outcome import Outcome, Status
 from mislabel.sweeps.store.store import Store, SweepFiles
-from tests.bowls import CPU, curves_of, prepared, runs_of
+from tests.bowls import CPU, curves_of, orders_of, prepared, runs_of
 
 
 @pytest.fixture
 def order(store: Store) -> PackOrder:
-    (order,) = orders(prepared(store, resources={"pack": 6}).plan)
+    (order,) = orders_of(prepared(store, resources={"pack": 6}))
     return order
 
 
@@ -84,7 +83,7 @@ def test_part_of_a_checkpoint_can_be_taken_up(order: PackOrder, files: SweepFile
 
 def test_runs_that_had_diverged_before_the_checkpoint_can_be_taken_up_alone(store: Store) -> None:
     parameters = {"trouble": {"values": [0, 2]}, "frames": 8}
-    (order,) = orders(prepared(store, parameters=parameters, resources={"pack": 4}).plan)
+    (order,) = orders_of(prepared(store, parameters=parameters, resources={"pack": 4}))
     files = store.sweep("bowls")
     worker = Worker(order, files, CPU)
     while worker.pack_group.live and len(worker.pack_group.live) == 4:
@@ -116,7 +115,7 @@ def test_checkpoints_are_taken_while_a_pack_trains(
 
 def test_diverged_runs_end_alone_and_are_recorded(store: Store) -> None:
     parameters = {"trouble": {"values": [0, 2]}}
-    (order,) = orders(prepared(store, parameters=parameters, resources={"pack": 4}).plan)
+    (order,) = orders_of(prepared(store, parameters=parameters, resources={"pack": 4}))
     files = store.sweep("bowls")
     worked(order, files)
     runs = runs_of(files).set_index("run_id")
@@ -141,7 +140,7 @@ def watched(store: Store, refill: bool = False) -> tuple[PackOrder, LaneStopper]
     launch = prepared(store, parameters=LONG, early_terminate=ASHA, resources={"pack": 6})
     watch = lane_stopper_of(launch.spec, launch.driver.stopper)
     assert watch is not None
-    (order,) = orders(launch.plan)
+    (order,) = orders_of(launch)
     return order.select(range(6), refill=refill), watch
 
 

@@ -1,0 +1,148 @@
+"""The runs of a launch that are still to be begun, as packs.
+
+A plan never changes. Whatever changes while a sweep runs is here: which runs have begun, how many seeds each cell gets,
+and the shapes that a search proposes.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from mislabel.sweeps.cells.seeds import Seeding
+from mislabel.sweeps.cells.space import Cells
+from mislabel.sweeps.ids import run_id
+from mislabel.sweeps.plan.pack_order import PackOrder
+from mislabel.sweeps.plan.pack_size import Sizing
+from mislabel.sweeps.plan.plan import Group, Plan, Shape, shape_of, shapes_of, sized_group
+from mislabel.sweeps.store.run_index import RunIndex
+from mislabel.tasks.parameters import Value
+
+Row = tuple[Cells, int, int]
+"""A run to be packed: a chunk of cells, the cell's position in it, and the seed."""
+
+
+class Backlog:
+    """Makes the packs of one launch. Every run is begun at most once per launch."""
+
+    def __init__(self, plan: Plan, index: RunIndex, sizing: Sizing) -> None:
+        self.plan = plan
+        self.index = index
+        self.seeding = Seeding(plan.spec)
+        self._sizing = sizing
+        self._groups = dict(plan.groups)
+        self._begun: dict[str, set[int]] = defaultdict(set)
+        """By cell, the seeds that this launch has begun."""
+        self._step_seconds = _step_seconds(plan.groups)
+
+    # Sizes and costs
+
+    def __contains__(self, shape: Shape) -> bool:
+        return shape in self._groups
+
+    def size(self, shape: Shape) -> int | None:
+        """Runs per pack of this shape; None if it was never planned."""
+        group = self._groups.get(shape)
+        return None if group is None else group.size
+
+    @property
+    def largest_size(self) -> int:
+        return max((group.size for group in self._groups.values()), default=0)
+
+    def expect(self, cells: Cells, runs: Mapping[Shape, int]) -> None:
+        """Choose pack sizes for the shapes of these cells, from the number of runs that are expected of each."""
+        values = {shape: i for i, shape in enumerate(shapes_of(self.plan.task, cells)) if shape in runs}
+        for shape, i in values.items():
+            group = Group(cells.values(i), runs[shape], missing=runs[shape])
+            self._groups[shape] = group = sized_group(self.plan.space, group, self._sizing)
+            if self._step_seconds and group.seconds_per_run:
+                self._step_seconds[shape] = group.seconds_per_run / group.steps
+        self._sizing.keep()
+
+    @property
+    def work(self) -> float:
+        """The work of all runs that were missing at the start: seconds of one worker, or steps if no cost is known."""
+        groups = self.plan.groups.values()
+        return sum(group.missing * group.steps * self.step_work(group.values) for group in groups)
+
+    def step_work(self, values: Mapping[str, Value] | None) -> float:
+        """The work of one step of a run with these values; the mean over all shapes if its shape is not known."""
+        costs = self._step_seconds
+        if not costs:
+            return 1.0
+        known = None if values is None else costs.get(shape_of(self.plan.task, values))
+        return sum(costs.values()) / len(costs) if known is None else known
+
+    # Packs
+
+    def missing_seeds(self, cell: str) -> list[int]:
+        """The cell's seeds that are missing in the store and that this launch has not begun."""
+        begun = self._begun.get(cell, ())
+        missing = self.index.missing_seeds(cell, self.seeding.of(cell), self.plan.retry)
+        return [seed for seed in missing if seed not in begun]
+
+    def orders(self, cells: Callable[[], Iterable[Cells]]) -> Iterator[PackOrder]:
+        """The missing runs of these cells as packs: one pack per checkpoint, then packs of the planned sizes."""
+        if self.plan.checkpoints:
+            yield from self._resumed(cells())
+        yield from self._new(cells())
+
+    def _resumed(self, chunks: Iterable[Cells]) -> Iterator[PackOrder]:
+        """The runs with a checkpoint, together with the other runs of that checkpoint."""
+        checkpoints = self.plan.checkpoints
+        held: dict[str, list[Row]] = defaultdict(list)
+        for cells in chunks:
+            for i, cell in enumerate(cells.ids):
+                for seed in self.missing_seeds(cell):
+                    if (run := run_id(cell, seed)) in checkpoints:
+                        held[checkpoints[run]].append((cells, i, seed))
+        for pack, rows in sorted(held.items()):
+            yield self._order(rows, resume=(pack,))
+
+    def _new(self, chunks: Iterable[Cells]) -> Iterator[PackOrder]:
+        """Packs of one shape each.
+
+        If a stopping rule compares cells, a cell that does not fit into the rest of a pack starts the next pack.
+        """
+        rule = self.plan.spec.early_terminate
+        whole_cells = rule is not None and rule.per == "cell"
+        filling: dict[Shape, list[Row]] = defaultdict(list)
+        for cells in chunks:
+            for i, shape in enumerate(shapes_of(self.plan.task, cells)):
+                seeds, size = self.missing_seeds(cells.ids[i]), self._groups[shape].size
+                if whole_cells and filling[shape] and len(seeds) <= size < len(filling[shape]) + len(seeds):
+                    yield self._order(filling.pop(shape))
+                for seed in seeds:
+                    filling[shape].append((cells, i, seed))
+                    if len(filling[shape]) == size:
+                        yield self._order(filling.pop(shape))
+        for rows in filter(None, filling.values()):
+            yield self._order(rows)
+
+    def _order(self, rows: list[Row], resume: tuple[str, ...] = ()) -> PackOrder:
+        first, task = rows[0][0], self.plan.task
+        cells = [chunk.ids[i] for chunk, i, _ in rows]
+        seeds = [seed for _, _, seed in rows]
+        columns = {name: [chunk.columns[name][i] for chunk, i, _ in rows] for name in first.columns}
+        shared = {name: column[0] for name, column in columns.items() if task.parameters[name].kind == "shape"}
+        attempts = [self.index.attempts.get(cell, {}).get(seed, 0) for cell, seed in zip(cells, seeds, strict=True)]
+        for cell, seed in zip(cells, seeds, strict=True):
+            self._begun[cell].add(seed)
+        return PackOrder(
+            self.plan.spec.name,
+            task.name,
+            {**first.common, **shared},
+            {name: column for name, column in columns.items() if name not in shared},
+            cells,
+            seeds,
+            attempt=1 + max(attempts),
+            resume=resume,
+            keep_weights=self.plan.spec.keep == "weights",
+            data=self.plan.data,
+        )
+
+
+def _step_seconds(groups: Mapping[Shape, Group]) -> dict[Shape, float]:
+    """Seconds of a run-step by shape, including its part of the measurements; empty unless all shapes are known."""
+    missing = {shape: group for shape, group in groups.items() if group.missing}
+    if not all(group.seconds_per_run for group in missing.values()):
+        return {}
+    return {shape: group.seconds_per_run / group.steps for shape, group in missing.items()}
