@@ -104,7 +104,7 @@ def test_speeds_that_are_measured_during_a_search_are_stored(store: Store) -> No
 
 
 def test_runs_of_a_search_continue_from_their_checkpoints(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mislabel.sweeps.run.inline.STRETCH_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.sweeps.run.worker.STRETCH_SECONDS", 0.0)
     changes = {**SEARCH, "resources": {"pack": 2}, "seeds": 2}
     first = run(store, lambda launch: launch.driver.stop(INTERRUPTED), **changes)
     ((pack, runs),) = first.files.checkpoints()
