@@ -5,7 +5,7 @@ READY := .venv/.installed
 .PHONY: quickstart test lint bench
 .DELETE_ON_ERROR:
 
-# A first sweep: 40 networks on XOR clusters, on a Ray of its own, into ./results.
+# Runs a first sweep on a local Ray: 40 networks on XOR clusters, with results in ./results.
 quickstart: $(READY)
 	$(BIN)/mislabel run sweeps/papers/specs/quickstart.yaml
 	$(BIN)/mislabel figure quickstart -m train_accuracy -m noisy_accuracy -m clean_test_accuracy -o results/quickstart.png
@@ -18,7 +18,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Ratios of times measured in one run, each with the bound that it should meet.
+# Runs the benchmarks and compares them with their bounds.
 bench: $(READY)
 	$(BIN)/python -m tests.benchmarks
 

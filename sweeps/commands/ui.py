@@ -21,7 +21,7 @@ from mislabel.sweeps.commands.options import say
     help="Port on this machine. If it is taken, the next free one is used.",
 )
 def command(store: str, tracking_uri: str | None, port: int) -> None:
-    """Serve the MLflow UI of a store on this machine (127.0.0.1) until Ctrl-C, and print each sweep's address in it."""
+    """Serve the MLflow UI of a store on this machine (127.0.0.1) until Ctrl-C, and print the address of each sweep."""
     from mislabel.analysis.mlflow_view.view import default_uri, page_of
     from mislabel.sweeps.errors import MislabelError
     from mislabel.sweeps.store.store import Store

@@ -1,4 +1,4 @@
-"""`make bench`: figures that must hold, each a ratio of two times measured in one run or a time that users feel."""
+"""`make bench`: benchmarks with bounds. Each measures a ratio of two times in one run, or a time that users notice."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A measured figure and the bound that it should meet."""
+"""A measured number and its bound."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Functions to search, as tasks: the mean over a few seeds is told, what counts is the value without noise."""
+"""Test functions for searches, as tasks. Searches see noisy means over seeds; the score is the value without noise."""
 
 import math
 import zlib
@@ -25,9 +25,9 @@ class Params(Training):
     x3: float = knob(0.5, between=(0, 1), help="fourth coordinate")
     x4: float = knob(0.5, between=(0, 1), help="fifth coordinate")
     x5: float = knob(0.5, between=(0, 1), help="sixth coordinate")
-    rate: float = knob(0.1, above=0, at_most=1, help="of what takes a range over decades")
-    width: int = knob(8, at_least=1, at_most=64, help="of what takes few whole numbers")
-    level: int = knob(0, between=(0, 1000), help="of what takes many whole numbers")
+    rate: float = knob(0.1, above=0, at_most=1, help="a parameter with a range over decades")
+    width: int = knob(8, at_least=1, at_most=64, help="a parameter with few whole numbers")
+    level: int = knob(0, between=(0, 1000), help="a parameter with many whole numbers")
 
 
 def _nothing(*_: Any) -> Any:
@@ -65,7 +65,7 @@ class Function:
         return Spec.model_validate(values, strict=False)
 
     def mean(self, values: Values, seed: int, seeds: int = SEEDS) -> tuple[float, ...]:
-        """The mean over so many seeds: the same for the same cell, whoever asks."""
+        """The mean over this many seeds; it depends only on the cell and the search's seed."""
         cell = zlib.crc32(repr(sorted(values.items())).encode())
         noise = np.random.default_rng([seed, cell]).normal(0, self.noise, (seeds, 2)).mean(axis=0)
         return tuple(value + float(e) for value, e in zip(self.of(values), noise, strict=False))
@@ -96,13 +96,13 @@ def hartmann(values: Values) -> tuple[float, ...]:
 
 
 def rosenbrock(values: Values) -> tuple[float, ...]:
-    """On a log scale, as a loss would be looked at."""
+    """On a log scale, like a loss."""
     x = np.array([4 * values[f"x{i}"] - 2 for i in range(5)])
     return (float(np.log10(1 + (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum())),)
 
 
 def conditional(values: Values) -> tuple[float, ...]:
-    """The better kind needs a parameter that the other does not have."""
+    """The better kind has a parameter that the other kind does not have."""
     bowl = 4 * (values["x0"] - 0.3) ** 2 + 4 * (values["x1"] - 0.7) ** 2
     return (bowl + (0.3 if values["kind"] == "plain" else 2 * (values["x2"] - 0.2) ** 2),)
 

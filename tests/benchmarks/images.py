@@ -1,6 +1,6 @@
-"""Training on images: what packing gains, what a step of the papers' networks takes, what measuring adds to an epoch.
+"""Training on images: the speedup of packs, the time per step of the papers' networks, and the overhead of measuring.
 
-Times are those of the processor, for one thread, so that they hold on a machine that does other things too.
+Times are CPU times of one thread, so that other processes on the machine disturb them less.
 """
 
 import time
@@ -34,7 +34,7 @@ class Params(Pictures, NetworkParams):
 
 
 def fully_connected_in_packs() -> Iterator[Figure]:
-    """Two hidden layers on MNIST's 7 and 9, batches of 256: 16 lanes in a pack, against one, and plain torch."""
+    """Two hidden layers on MNIST's 7 and 9, batches of 256: a pack of 16 lanes, one lane, and plain torch."""
     torch.set_num_threads(1)
     if not _there("mnist"):
         return
@@ -63,7 +63,7 @@ def steps_of_convolutions() -> Iterator[Figure]:
 
 
 def segment_measurement() -> Iterator[Figure]:
-    """What a frame of clean-priority learning per epoch adds to the time of the epoch."""
+    """The time that one frame of clean-priority learning adds to an epoch."""
     torch.set_num_threads(1)
     if not _there("mnist"):
         return
@@ -73,7 +73,7 @@ def segment_measurement() -> Iterator[Figure]:
         lanes: Lanes[Any] = Lanes([settings], [0])
         pack = Pack(task, lanes)
         steps = image_training.epoch_steps(lanes)
-        some = min(steps, 8)  # steps of an epoch are all alike
+        some = min(steps, 8)  # all steps of an epoch take the same time
         with torch.no_grad():
             stretch, frame = _fastest(
                 partial(task.advance, lanes, pack.state, 1, 1 + some),
@@ -93,7 +93,7 @@ def _there(data: str) -> bool:
 
 
 def _training(settings: dict[str, Any], lanes: int, steps: int) -> Callable[[], None]:
-    """So many steps, as tasks take them and workers run them."""
+    """Train for this many steps as a task does in a worker."""
     allocator.keep_freed()
     pack = Lanes([Params(learning_rate=0.01, **settings)] * lanes, range(lanes))
     data = image_training.loaded(pack)
@@ -107,7 +107,7 @@ def _training(settings: dict[str, Any], lanes: int, steps: int) -> Callable[[], 
 
 
 def _plain_training(width: int, batch: int, steps: int) -> Callable[[], None]:
-    """The same, of one network, as one would write it by hand."""
+    """Train one network with plain torch."""
     whole = images("mnist")
     of = (whole.train_y == 7) | (whole.train_y == 9)
     x, y = whole.train_x[of].flatten(1) / 255, (whole.train_y[of] == 9).long()
@@ -126,7 +126,7 @@ def _plain_training(width: int, batch: int, steps: int) -> Callable[[], None]:
 
 
 def _fastest(*works: Callable[[], object], rounds: int = _ROUNDS) -> list[float]:
-    """Seconds that each takes; they take turns, so that all have the same share of what else the machine does."""
+    """The fastest time of each, in seconds. They take turns, so that other processes disturb all equally."""
     seconds = [float("inf")] * len(works)
     for work in works:
         work()

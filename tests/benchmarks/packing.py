@@ -1,4 +1,4 @@
-"""What packing gains: run-steps of each task at its paper's size, packed against one lane at a time, on one thread."""
+"""The speedup of packs: each task at its paper's size, packed and with one lane, on one thread."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from mislabel.tasks.pack import Pack
 from mislabel.tasks.registry import find_task
 from tests.benchmarks.figure import Figure
 
-# One sample or one number per step: a single lane is bound by the cost of calling operations, which a pack shares.
+# One sample or one number per step: most of the time of a single lane is the overhead of calls, which a pack shares.
 SMALL_STEPS = (
     "label_noise_sgd.linear",
     "label_noise_sgd.oscillation",
@@ -21,14 +21,14 @@ SMALL_STEPS = (
     "misclassification.hypercube",
     "misclassification.basis",
 )
-# Whole batches per step: a single lane keeps a core busy with matrix products already.
+# Whole batches per step: the matrix products of a single lane already keep a core busy.
 LARGE_STEPS = ("xor_clusters", "self_labeling.corrupted")
 _LANES = (16, 64, 96, 128, 256)
 _SECONDS = 0.5
 
 
 def packed_against_alone() -> Iterator[Figure]:
-    """Seconds per run-step of the best pack size, against those of packs of one."""
+    """Seconds per run-step with the best pack size and with packs of one."""
     torch.set_num_threads(1)
     for name in (*SMALL_STEPS, *LARGE_STEPS):
         alone = _run_step_seconds(name, 1)
@@ -40,7 +40,7 @@ def packed_against_alone() -> Iterator[Figure]:
 
 
 def _run_step_seconds(name: str, lanes: int) -> float:
-    """The fastest of a few stretches from the middle of training on, measuring left out."""
+    """The fastest of several stretches from the middle of training, without measuring."""
     allocator.keep_freed()
     task = find_task(name)
     settings = task.params()

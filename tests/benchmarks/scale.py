@@ -1,6 +1,6 @@
-"""What the driver spends on each run: counting it, packing it, handing it out and taking in how it ended.
+"""The driver's time per run: to count it, pack it, give it to a worker and process its end.
 
-Nothing is trained and nothing is written: this is the time for which workers may have to wait.
+Nothing is trained and nothing is written. Workers may have to wait for this long.
 """
 
 import gc
@@ -12,14 +12,14 @@ from typing import Any
 
 from tests.benchmarks.figure import Figure
 
-# How often each size is measured, of which the fastest counts: the larger, the less others on the machine disturb it.
+# Repetitions per size; the fastest counts. Larger sizes need fewer, because other processes disturb them less.
 _SIZES = {1_000: 5, 10_000: 3, 100_000: 2}
 _SEEDS = 5
 _PACK = 64
 
 
 def driving_a_large_sweep() -> Iterator[Figure]:
-    """In the time of the processor, after a first sweep that loads what is needed."""
+    """CPU time, after a first sweep that loads the modules."""
     for method in ("random", "qmc", "grid"):
         _seconds_per_run(_values(method, 1_000))
         per_run = {

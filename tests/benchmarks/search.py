@@ -1,4 +1,4 @@
-"""Searches against plain Optuna: as good proposals from means over seeds, in batches, at a cost that does not grow."""
+"""Our searches and plain Optuna: the quality of proposals, from means over seeds and in batches, and their cost."""
 
 import json
 import os
@@ -28,13 +28,13 @@ from tests.benchmarks.functions import FUNCTIONS, TASK, Function, hypervolume
 BATCH = 4
 STARTUP = 10
 SEARCH_SEEDS = 20
-# Few of gp, which takes about a second for a proposal.
+# Few for gp, which needs about a second per proposal.
 CELLS = {"tpe": 80, "cmaes": 80, "nsga2": 120, "gp": 22}
 CASES = [
     *((method, name) for method in ("tpe", "nsga2", "gp") for name in FUNCTIONS),
     *(("cmaes", name) for name, function in FUNCTIONS.items() if function.objectives == 1),
 ]
-# The chance to call a search worse that is not, in any of the cases.
+# All cases together call an equally good search worse with a chance of 5 %.
 LEVEL = 0.05 / len(CASES)
 
 
@@ -43,7 +43,7 @@ def method_of(name: str, seed: int) -> dict[str, Any]:
 
 
 def ours(function: Function, method: str, seed: int, cells: int, batch: int = BATCH) -> float:
-    """What the search ends with: the true value of its best cell by mean, or the area that its front dominates."""
+    """The result of our search: the true value of its best cell by mean, or the area that its front dominates."""
     space = Space(function.spec(method_of(method, seed), cells), TASK)
     told: dict[str, tuple[dict[str, Value], tuple[float, ...]]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +56,7 @@ def ours(function: Function, method: str, seed: int, cells: int, batch: int = BA
 
 
 def plain(function: Function, method: str, seed: int, cells: int, batch: int = BATCH) -> float:
-    """The same by Optuna alone, with its own sampler, asked and told in the same batches."""
+    """The result of Optuna's own sampler, asked and told in the same batches."""
     spec = function.spec(method_of(method, seed), cells)
     dimensions = Dimensions(Space(spec, TASK), conditional=True)
     study = optuna.create_study(sampler=_plain_sampler(method, seed), directions=[o.goal for o in spec.metric])
@@ -106,13 +106,13 @@ def _compared(cases: list[tuple[str, str, int, int, int]]) -> list[tuple[float, 
 
 
 def _worse(pairs: list[tuple[float, float]]) -> float:
-    """How likely so much worse a result of ours is by chance, where neither is the better: a paired test, one-sided."""
+    """The p-value of a one-sided paired test that our results are worse."""
     differences = [one - other for one, other in pairs]
     return float(wilcoxon(differences, alternative="greater").pvalue) if any(differences) else 1.0
 
 
 def search_quality() -> Iterator[Figure]:
-    """Every method finds what plain Optuna finds, in batches and from means over noisy seeds."""
+    """Every method is as good as plain Optuna, in batches and from means over noisy seeds."""
     rows = []
     cases = [(method, name, seed, CELLS[method], BATCH) for method, name in CASES for seed in range(SEARCH_SEEDS)]
     found = dict(zip(cases, _compared(cases), strict=True))
@@ -129,7 +129,7 @@ def search_quality() -> Iterator[Figure]:
 
 
 def capped_history() -> Iterator[Figure]:
-    """TPE that is shown a part of its history finds what it finds from all of it, on budgets beyond that part."""
+    """TPE with a limited history is as good as TPE with the full history, for budgets beyond the limit."""
     for name in ("Hartmann 6", "Rosenbrock 5"):
         pairs = _compared([("tpe", name, seed, 900, 12) for seed in range(6)])
         medians = [statistics.median(column) for column in zip(*pairs, strict=True)]
@@ -138,7 +138,7 @@ def capped_history() -> Iterator[Figure]:
 
 
 def suggestion_cost() -> Iterator[Figure]:
-    """A proposal costs the same after ten thousand cells as after five hundred."""
+    """The time per proposal after 500 and after 10,000 cells."""
     for method, most in (("tpe", 10.0), ("cmaes", None), ("nsga2", None)):
         times = {told: _seconds_per_proposal(method, told) * 1e3 for told in (500, 10_000)}
         for told, milliseconds in times.items():
@@ -147,7 +147,7 @@ def suggestion_cost() -> Iterator[Figure]:
 
 
 def _seconds_per_proposal(method: str, told: int, batches: int = 15, batch: int = 13) -> float:
-    """In a space of five axes, after so many cells. The median over batches."""
+    """The median over batches, in a space of five axes, after this many cells."""
     values = {
         "name": "bench", "task": "functions", "method": method_of(method, 0),
         "metric": [{"name": "f", "goal": "minimize"}], "budget": {"cells": told + batches * batch},
@@ -172,7 +172,7 @@ def _seconds_per_proposal(method: str, told: int, batches: int = 15, batch: int 
         search.ask(1)
         times = []
         for _ in range(batches):
-            began = time.thread_time()  # of the processor, so that others on this machine do not count
+            began = time.thread_time()  # CPU time, so that other processes do not count
             proposals = search.ask(batch)
             times.append((time.thread_time() - began) / batch)
             for p in proposals:

@@ -1,4 +1,4 @@
-"""What refining labels costs: a step of SANE against one of MoCo with vanilla mixup, and the share of augmentation."""
+"""The cost of refining labels: a step of SANE over a step of MoCo with vanilla mixup, and the share of augmentation."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ _ROUNDS = 8
 
 
 def sane_against_vanilla_mixup() -> Iterator[Figure]:
-    """Seconds of a step with the same networks and batch, the paper's dictionary, on one thread; fastest of a few."""
+    """The fastest step on one thread, with the same networks and batch and the paper's dictionary."""
     torch.set_num_threads(1)
     settings = _settings()
     variants = {"SANE": {}, "MoCo with vanilla mixup": {"refinery": "none", "mixup": "vanilla"}}
@@ -23,11 +23,13 @@ def sane_against_vanilla_mixup() -> Iterator[Figure]:
     seconds = _fastest(steps)
     for name, value in seconds.items():
         yield Figure(f"a step of {name}", 1e3 * value, "ms")
-    yield Figure("SANE, as long as vanilla mixup by", seconds["SANE"] / seconds["MoCo with vanilla mixup"], "×", 1.10)
+    yield Figure(
+        "a step of SANE over one with vanilla mixup", seconds["SANE"] / seconds["MoCo with vanilla mixup"], "×", 1.10
+    )
 
 
 def share_of_augmentation() -> Iterator[Figure]:
-    """Of a step's time, what its views take: two weak ones, and a strong one where mixup has such."""
+    """The share of a step that creates the views: two weak ones, and a strong one if mixup uses it."""
     torch.set_num_threads(1)
     for kind, bound in (("same", 0.5), ("strong", 0.5)):
         params = task.settings({**_settings(), "mixup_views": kind})
@@ -67,7 +69,7 @@ def _views(params: Params) -> Callable[[], object]:
 
 @torch.no_grad()
 def _fastest(work: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """By turns, so that a busy moment of the machine slows all of them."""
+    """They take turns, so that other processes on the machine disturb all equally."""
     fastest = dict.fromkeys(work, float("inf"))
     for _ in range(_ROUNDS):
         for name, each in work.items():

@@ -1,4 +1,4 @@
-"""Packs against single runs, the cost of scheduling, and the time that commands take to start."""
+"""The speedup of packs on Ray, the overhead of scheduling, and the start time of commands."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ LINEAR: dict[str, Any] = {
 
 
 def packs_against_single_runs() -> Iterator[Figure]:
-    """1024 runs in packs, against one run per Tune trial with reused actors, extrapolated from 64."""
+    """1024 runs in packs, and 64 runs with one run per Tune trial and reused actors."""
     packed = _sweep({**LINEAR, "name": "packed", "seeds": 32})
     single = _sweep({**LINEAR, "name": "single", "seeds": 2, "resources": {"pack": 1}})
     yield Figure("linear network in packs, 1024 runs", packed["us_per_run_step"], "µs per run-step")
@@ -32,7 +32,7 @@ def packs_against_single_runs() -> Iterator[Figure]:
 
 
 def cost_of_scheduling() -> Iterator[Figure]:
-    """Wall time of a sweep whose packs take 5 s or more, over pure training time divided by workers."""
+    """Wall time of a sweep with packs of at least 5 s, over the training time per worker."""
     spec = {
         "name": "scheduling",
         "task": "xor_clusters",
@@ -47,7 +47,7 @@ def cost_of_scheduling() -> Iterator[Figure]:
 
 
 def workers_under_search() -> Iterator[Figure]:
-    """The share of time that workers train while TPE proposes 200 cells × 5 seeds in packs."""
+    """The share of their time in which workers train, while TPE proposes 200 cells × 5 seeds in packs."""
     spec = {
         "name": "search",
         "task": "misclassification.hypercube",
@@ -69,7 +69,7 @@ def workers_under_search() -> Iterator[Figure]:
 
 
 def starting_a_command() -> Iterator[Figure]:
-    """The fastest of five, as a user with a warm disk sees it."""
+    """The fastest of five starts, with a warm disk cache."""
     with tempfile.TemporaryDirectory() as folder:
         for command in (["--help"], ["list", "--store", folder]):
             fastest = min(_timed(partial(subprocess.run, [MISLABEL, *command], capture_output=True)) for _ in range(5))
@@ -77,7 +77,7 @@ def starting_a_command() -> Iterator[Figure]:
 
 
 def planning_a_million_runs() -> Iterator[Figure]:
-    """A grid of 50,000 cells × 20 seeds, counted and its first pack made."""
+    """Plan a grid of 50,000 cells × 20 seeds."""
     from mislabel.sweeps.checks.reader import checked_spec
     from mislabel.sweeps.plan.plan import make_plan
     from mislabel.sweeps.spec.document import Document
@@ -102,7 +102,7 @@ def planning_a_million_runs() -> Iterator[Figure]:
 
 
 def _sweep(values: dict[str, Any], ahead: bool = False) -> dict[str, float]:
-    """Run a sweep on a local Ray; its time counts from the first work on, as starting Ray is the same for all."""
+    """Run a sweep on a local Ray. Its time starts with the first report, so that starting Ray does not count."""
     import torch
 
     from mislabel.cluster.tune.capacity import worker_memory_bytes, worker_slots

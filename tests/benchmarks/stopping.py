@@ -1,4 +1,4 @@
-"""What early stopping saves and what it costs: ASHA against the full sweep, on a grid of noise and learning rates."""
+"""Savings and cost of early stopping: ASHA and the full sweep on a grid of noise rates and learning rates."""
 
 import tempfile
 from collections.abc import Iterator
@@ -26,10 +26,10 @@ ASHA = {"type": "asha", "min_steps": STEPS // 12, "eta": 3}
 
 
 def stopping_early() -> Iterator[Figure]:
-    """ASHA's best cell, by the full sweep's own means, and the run-steps that it took; from other seeds each time.
+    """The run-steps of ASHA, and how good its best cell is by the full sweep's means. Each repetition has other seeds.
 
-    As good as the best means: its mean over the seeds of the full sweep is within the 95 % interval of the mean of
-    the full sweep's best cell, over the same seeds.
+    ASHA's cell is as good as the best if its mean lies within the 95 % interval of the full sweep's best cell, both
+    over the seeds of the full sweep.
     """
     import mislabel
 
@@ -53,7 +53,7 @@ def stopping_early() -> Iterator[Figure]:
 
 
 def _run(values: dict[str, Any], folder: str) -> int:
-    """Run the sweep in this process; returns the steps of all its runs, from what the store says."""
+    """Run the sweep in this process; returns the steps of all its runs in the store."""
     from mislabel.sweeps.checks.reader import checked_spec
     from mislabel.sweeps.run.inline import run_inline
     from mislabel.sweeps.run.launch import Machine, prepare
@@ -66,7 +66,7 @@ def _run(values: dict[str, Any], folder: str) -> int:
     run_inline(launch.driver, launch.files, torch.device("cpu"), lambda: None)
     launch.finish()
     steps: int = launch.files.read("runs", ["step"])["step"].to_numpy().sum()
-    assert launch.driver.progress.steps_done == steps, "steps that were trained are those that the store says"
+    assert launch.driver.progress.steps_done == steps, "the store has all trained steps"
     return int(steps)
 
 
