@@ -4,7 +4,8 @@ import pandas as pd
 
 from mislabel.analysis.claims.claim import Measure
 from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, mean_of
-from mislabel.analysis.sweep import Sweep, Where
+from mislabel.analysis.statistics.tables import Where
+from mislabel.analysis.sweep import Sweep
 
 
 def final(metric: str, where: Where | None = None) -> Measure:

@@ -6,7 +6,8 @@ from mislabel.analysis.claims import theory
 from mislabel.analysis.claims.claim import Claim, Region, at_least, at_most, full_size, near
 from mislabel.analysis.claims.measures import difference, end_over_start, final
 from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, mean_of, share_of
-from mislabel.analysis.sweep import Sweep, Where
+from mislabel.analysis.statistics.tables import Where
+from mislabel.analysis.sweep import Sweep
 
 _HINGE, _LOGISTIC = {"loss": "hinge"}, {"loss": "logistic"}
 _NO_NOISE, _TENTH, _FIFTH = ({"noise_rate": rate} for rate in (0.0, 0.1, 0.2))

@@ -4,7 +4,8 @@ from mislabel.analysis.claims import theory
 from mislabel.analysis.claims.claim import Claim, at_least, at_most, full_size, near
 from mislabel.analysis.claims.measures import difference, final, ratio
 from mislabel.analysis.statistics.estimate import Estimate, at_end, mean_of, share_of
-from mislabel.analysis.sweep import Sweep, Where
+from mislabel.analysis.statistics.tables import Where
+from mislabel.analysis.sweep import Sweep
 
 # Theorem 2's setting: the weight α of the network's own labels, and shares ρ of wrong labels.
 _ALPHA = 0.8

@@ -1,7 +1,7 @@
-"""The process beside a running sweep that keeps its MLflow view up to date; `view.following` starts it.
+"""The process that keeps the MLflow view of a running sweep up to date; `view.following` starts it.
 
-It syncs every few seconds until it is told that the sweep has ended, then once more, and leaves with 0 where that last
-sync went well. It says on stdout what is wrong, once. It ends where the sweep's own process is no more.
+It syncs every few seconds until it reads on stdin that the sweep has ended, then once more. It exits with 0 if that
+last sync succeeded. It prints the first error to stdout. It also ends when the sweep's process does.
 """
 
 import os
@@ -13,14 +13,14 @@ from mislabel.sweeps.store.store import Store
 
 
 def follow(view: View, every_seconds: float) -> bool:
-    """Returns whether MLflow shows everything."""
+    """Sync until the sweep ends; returns whether MLflow shows everything."""
     over, alone = threading.Event(), threading.Event()
 
     def listen() -> None:
         if sys.stdin.readline():
             over.set()
             sys.stdin.readline()
-        # The pipe has no more to say: the sweep's process is gone, or has lost patience.
+        # The pipe is closed: the sweep's process has ended, or no longer waits.
         alone.set()
         over.set()
 
@@ -32,9 +32,9 @@ def follow(view: View, every_seconds: float) -> bool:
             return False
         try:
             view.sync(final, cancelled=alone.is_set)
-        except Exception as error:  # whatever it is, a view is not worth a sweep
+        except Exception as error:  # no failure of the view may end the sweep
             if not complained:
-                print(f"{error}; the sweep goes on, its results are in {view.files.address}", flush=True)  # noqa: T201
+                print(f"{error}; the sweep continues, its results are in {view.files.address}", flush=True)  # noqa: T201
                 complained = True
             if final:
                 return False
@@ -44,7 +44,7 @@ def follow(view: View, every_seconds: float) -> bool:
 
 
 if __name__ == "__main__":
-    os.nice(10)  # training goes first
+    os.nice(10)  # training has priority
     store, name, every_seconds = sys.argv[1:]
     view = View(Store(store).sweep(name), os.environ["MLFLOW_TRACKING_URI"])
     sys.exit(0 if follow(view, float(every_seconds)) else 1)

@@ -1,8 +1,8 @@
-"""What the MLflow view shows of a sweep's tables: a nested run per cell, or per run, as plain values.
+"""The contents of MLflow's nested runs: one per cell, or one per run, as plain values.
 
-A cell's curve is the mean over its seeds at each step; a seed that was stopped early counts with its last value from
-there on, so that the curve ends in the mean of `runs`. Values that are not finite are left out: MLflow's databases
-can't hold them (infinity becomes 1.8e308, which ruins every chart).
+A cell's curve is the mean over its seeds at each step, and ends in the mean that `Sweep.cells` gives. If a seed was
+stopped early, the curve ends at the step where the first seed was stopped. Missing values are left out: MLflow's
+databases can't store them (infinity becomes 1.8e308, which ruins every chart).
 """
 
 import hashlib
@@ -17,18 +17,20 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mislabel.analysis.mlflow_view.points import Final, Point, Span, finals_of, points_of, with_interval
+from mislabel.analysis.mlflow_view.points import Point, Span, finals_of, points_of
 from mislabel.analysis.statistics.pareto import on_front
 from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.formatting import count, value_text, with_interval
 from mislabel.sweeps.spec.model import spec_from_stored
+from mislabel.sweeps.statistics import Summary, cell_table, comparable, cut_at, first_stops, values_at_end
+from mislabel.sweeps.store.outcome import WITH_RESULT, Status
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import RESERVED
 
-# Part of every digest: raise it when nested runs are to look different, and the next sync writes them anew.
-FORM = 1
-# Curves of about this many runs are in memory at a time.
+# Part of every digest. Raise it when the contents of nested runs change: the next sync then writes them again.
+FORM = 2
+# The curves of about this many runs are in memory at the same time.
 _RUNS_AT_ONCE = 20_000
-WITHOUT_RESULT = ("failed", "lost")
 _LONGEST_NAME = 200
 _LONGEST_ERROR = 500
 
@@ -37,7 +39,7 @@ _LONGEST_ERROR = 500
 class NestedRun:
     kind: Literal["cell", "run"]
     key: str
-    """Id of the cell, or of the run."""
+    """Id of the cell or run."""
     name: str
     status: str
     started: int
@@ -48,12 +50,12 @@ class NestedRun:
 
 
 class Results:
-    """One reading of a sweep: its spec and its `runs`. Curves are read for those nested runs that are asked for."""
+    """A sweep's spec and its table `runs`, read once. Curves are read for the nested runs that are written."""
 
     def __init__(self, files: SweepFiles) -> None:
         text = files.read_text("spec.yaml")
         if text is None:
-            raise MislabelError(f"{files.address}: has no spec.yaml, so it is not a sweep")
+            raise MislabelError(f"{files.address}: no spec.yaml found, so this is not a sweep")
         self.files = files
         self.spec_text = text
         self.spec = spec_from_stored(text)
@@ -74,7 +76,7 @@ class Results:
 
     @cached_property
     def started(self) -> int:
-        """Milliseconds since 1970, as all times here."""
+        """Milliseconds since 1970, like all times in this module."""
         return _milliseconds(self.runs["started_at"].min()) if len(self) else int(time.time() * 1000)
 
     @cached_property
@@ -83,30 +85,34 @@ class Results:
 
     @cached_property
     def varying(self) -> list[str]:
-        """Parameters that tell cells apart: the spec's axes, then others of which the store has several values."""
+        """Parameters that differ between cells: the spec's axes, then others with several values in the store."""
         axes = [name for name, axis in self.spec.axes().items() if (axis.values or [0, 1])[1:] and axis.points != 1]
         others = [name for name in self.parameters if name not in axes and self.runs[name].nunique() > 1]
         return [name for name in [*axes, *others] if name in self.parameters]
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """What each nested run is made from, in short: equal digests, equal nested runs."""
+        """By key: a digest of what the nested run is made from. Equal digests mean equal nested runs."""
         form = [FORM, self.spec.track.points, *self.varying]
         marks = self.runs["run_id"] + ":" + self.runs["status"] + ":" + self.runs["attempt"].astype(str)
         return {key: digest_of([*form, *sorted(own)]) for key, own in marks.groupby(self.runs[self.by], sort=False)}
 
     @cached_property
-    def comparable(self) -> pd.DataFrame:
-        """The objectives' means of each cell of which every run was trained to the end and has a value."""
+    def cell_tables(self) -> dict[str, pd.DataFrame]:
+        """By objective: the cells' summaries over seeds, indexed by cell id."""
+        ended = self.runs[self.runs["status"].isin(WITH_RESULT)]
         names = [objective.name for objective in self.spec.metric if objective.name in self.metrics]
-        ended = self.runs[~self.runs["status"].isin(WITHOUT_RESULT)]
-        whole = (ended["status"] == "done") & ended[names].notna().all(axis=1)
-        cells = ended["cell_id"]
-        return ended.groupby("cell_id")[names].mean()[whole.groupby(cells).all()]
+        return {name: cell_table(ended, name, ["cell_id"]).set_index("cell_id") for name in names}
+
+    @cached_property
+    def comparable(self) -> pd.DataFrame:
+        """The objectives' means of each cell that can be compared in all of them."""
+        tables = self.cell_tables.items()
+        return pd.DataFrame({name: table["mean"].where(comparable(table)) for name, table in tables}).dropna()
 
     @cached_property
     def front(self) -> set[str]:
-        """Cells on the Pareto front; none where there is one objective, or none."""
+        """The cells on the Pareto front; empty if there are fewer than two objectives."""
         objectives = self.spec.metric
         if len(objectives) < 2 or not {objective.name for objective in objectives} <= set(self.metrics):
             return set()
@@ -122,47 +128,52 @@ class Results:
 
     def nested_runs(self, keys: Sequence[str]) -> Iterator[NestedRun]:
         """The nested runs of these keys, in their order."""
-        rows = dict(iter(self.runs[self.runs[self.by].isin(keys)].groupby(self.by)))
         at_once = max(1, _RUNS_AT_ONCE // max(1, self.spec.seeds.count))
         for i in range(0, len(keys), at_once):
             some = keys[i : i + at_once]
-            curves = self._curves(some, pd.concat([rows[key] for key in some]))
+            runs = self.runs[self.runs[self.by].isin(some)]
+            curves: dict[Any, pd.DataFrame] = {}
+            if self.metrics:
+                stops = first_stops(runs, [self.by])
+                frames = self._frames(some, runs, stops)
+                means = frames.groupby([self.by, "step"])[self.metrics].mean()
+                curves = {key: own.droplevel(0) for key, own in means.groupby(level=0)}
+                runs = cut_at(runs, stops, frames, self.metrics)
+            rows = dict(iter(runs.groupby(self.by)))
             for key in some:
                 yield self._nested_run(key, rows[key], curves.get(key))
 
-    def _curves(self, keys: Sequence[str], runs: pd.DataFrame) -> dict[Any, pd.DataFrame]:
-        """By key that has any: means over seeds, indexed by step."""
+    def _frames(self, keys: Sequence[str], runs: pd.DataFrame, stops: "pd.Series[float]") -> pd.DataFrame:
+        """The curves of these nested runs up to the first stop, without the step at which a run diverged."""
         where = pc.field(self.by).cast(pa.string()).isin(list(keys))
-        columns = [self.by, "step", *self.metrics]
-        curves = _frame(self.files.read("curves", columns, where), self.metrics)
-        if curves.empty:
-            return {}
-        short = runs[runs["step"] < runs.groupby(self.by)["step"].transform("max")]
-        steps = curves[[self.by, "step"]].drop_duplicates()
-        carried = short[columns].merge(steps, on=self.by, suffixes=("_ended", ""))
-        carried = carried[carried["step"] > carried["step_ended"]]
-        whole = pd.concat([curves, carried[columns]]) if len(carried) else curves
-        means = whole.groupby([self.by, "step"])[self.metrics].mean()
-        return {key: mean.droplevel(0) for key, mean in means.groupby(level=0)}
+        columns = list(dict.fromkeys([self.by, "run_id", "step", *self.metrics]))
+        frames = _frame(self.files.read("curves", columns, where), self.metrics)
+        ends = runs[["run_id", "status"]].assign(last=runs["step"], stop=stops)
+        frames = frames.merge(ends, on="run_id")
+        diverged = (frames["status"] == Status.DIVERGED) & (frames["step"] == frames["last"])
+        return frames.loc[~diverged & ~(frames["step"] > frames["stop"]), columns]
 
     def _nested_run(self, key: str, runs: pd.DataFrame, curve: pd.DataFrame | None) -> NestedRun:
         first = runs.iloc[0]
         started, ended = _milliseconds(runs["started_at"].min()), _milliseconds(runs["finished_at"].max())
-        params = {name: shown(first[name]) for name in [*self.varying, *self.parameters] if not pd.isna(first[name])}
+        names = [name for name in [*self.varying, *self.parameters] if not pd.isna(first[name])]
+        params = {name: value_text(first[name], digits=None) for name in names}
         tags = {"mislabel.cell": first["cell_id"], "mislabel.status": counted(runs["status"])}
         if self.by == "run_id":
             params["seed"] = str(first["seed"])
             tags["mislabel.run"] = key
         else:
             tags["mislabel.seeds"] = str(len(runs))
-        finals = finals_of(runs, [*self.metrics, "train_seconds"])
+        measured = runs[runs["status"].isin(WITH_RESULT)]
+        values = {name: values_at_end(measured, name) for name in self.metrics}
+        finals = finals_of(pd.DataFrame({**values, "train_seconds": measured["train_seconds"]}))
         if self.by == "cell_id":
             tags["mlflow.note.content"] = self._note(finals, len(runs))
-        if stopped := int((runs["status"] == "stopped").sum()):
+        if stopped := int((runs["status"] == Status.STOPPED).sum()):
             tags["mislabel.stopped"] = str(stopped)
-        failed = runs[runs["status"].isin(WITHOUT_RESULT)]
+        failed = runs[~runs["status"].isin(WITH_RESULT)]
         if len(failed):
-            tags["mislabel.error"] = str(failed["error"].iloc[0] or "no reason given").splitlines()[0][:_LONGEST_ERROR]
+            tags["mislabel.error"] = str(failed["error"].iloc[0] or "no error message").splitlines()[0][:_LONGEST_ERROR]
         return NestedRun(
             kind="cell" if self.by == "cell_id" else "run",
             key=key,
@@ -178,30 +189,24 @@ class Results:
         )
 
     def name(self, run: "pd.Series[Any]") -> str:
-        """What tells this cell, or run, from the others."""
+        """The parameters by which this cell or run differs from the others."""
         names = [*self.varying, "seed"] if self.by == "run_id" else self.varying
-        parts = [f"{name}={shown(run[name], digits=4)}" for name in names if not pd.isna(run[name])]
+        parts = [f"{name}={value_text(run[name])}" for name in names if not pd.isna(run[name])]
         return " ".join(parts)[:_LONGEST_NAME] or f"cell {run['cell_id'][:8]}"
 
-    def _note(self, finals: dict[str, Final], seeds: int) -> str:
-        """The cell's means in Markdown."""
+    def _note(self, finals: dict[str, Summary], seeds: int) -> str:
+        """The cell's means as a Markdown table."""
         first = [objective.name for objective in self.spec.metric if objective.name in finals]
-        lines = [f"| {name} | {with_interval(finals[name])} |" for name in dict.fromkeys([*first, *finals])]
-        return "\n".join([f"| {seeds} seeds | mean ± 95 % interval |", "|---|---|", *lines])
-
-
-def shown(value: Any, digits: int | None = None) -> str:
-    """A parameter's value as a researcher would write it."""
-    if isinstance(value, bool | np.bool_):
-        return str(bool(value)).lower()
-    if isinstance(value, float):
-        return f"{value:.{digits}g}" if digits else repr(float(value))
-    return str(value)
+        lines = [
+            f"| {name} | {with_interval(finals[name].mean, finals[name].high)} |"
+            for name in dict.fromkeys([*first, *finals])
+        ]
+        return "\n".join([f"| {count(seeds, 'seed')} | mean ± 95 % interval |", "|---|---|", *lines])
 
 
 def counted(statuses: "pd.Series[str]") -> str:
     """Such as '18 done, 2 diverged'."""
-    return ", ".join(f"{count} {status}" for status, count in statuses.value_counts().items())
+    return ", ".join(f"{number} {status}" for status, number in statuses.value_counts().items())
 
 
 def _frame(table: pa.Table, metrics: Sequence[str]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""A sweep's pages in MLflow, and how they are brought up to date with as few requests as can be."""
+"""A sweep's pages in MLflow, updated with few requests."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -6,15 +6,15 @@ from typing import Any
 
 from mislabel.analysis.mlflow_view.nested_runs import NestedRun, Results, digest_of
 from mislabel.analysis.mlflow_view.points import Point
-from mislabel.analysis.mlflow_view.saved_view import TAG
+from mislabel.analysis.mlflow_view.saved_view import EXPERIMENT_TAGS, TAG
 from mislabel.analysis.mlflow_view.sweep_page import SweepPage
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import SweepFiles
 
 Progress = Callable[[int, int], None]
-"""Called with how many nested runs are written, and how many there are to write."""
+"""Called with the number of nested runs written, and their total."""
 
-# MLflow's limits are 1000 metrics, 100 params, 100 tags and 1000 of all together in a request.
+# MLflow's limits per request are 1000 metrics, 100 params, 100 tags, and 1000 in total.
 _METRICS_AT_ONCE = 800
 _WORDS_AT_ONCE = 100
 _PAGE = 1000
@@ -27,7 +27,7 @@ class Pages:
     def __init__(self, client: Any, files: SweepFiles, uri: str) -> None:
         self._client = client
         launches = files.launches()
-        # Tells this sweep from one of the same name in another store, wherever the store is moved to.
+        # Distinguishes this sweep from one of the same name in another store, even if a store is moved.
         self._record = digest_of([files.name, *launches[:1]])
         self._user = str(launches[-1].get("user", "unknown")) if launches else "unknown"
         self.experiment = _experiment(client, files.name, uri)
@@ -37,11 +37,11 @@ class Pages:
         self._nested: dict[str, tuple[str, str]] = {}
         """By key: the nested run's id in MLflow, and its digest."""
         self._front: set[str] = set()
-        """Keys of nested runs that are marked as on the Pareto front."""
+        """Keys of nested runs that are tagged as on the Pareto front."""
         self._find()
 
     def _find(self) -> None:
-        """Read what there is, and delete what is there twice or belongs to a parent that was deleted."""
+        """Read the existing pages. Delete duplicates, and nested runs whose parent was deleted."""
         ours = [run for run in self._all_runs() if run.data.tags.get("mislabel.record") == self._record]
         spare = []
         for run in ours:
@@ -75,10 +75,10 @@ class Pages:
                 return
 
     def update(self, results: Results, final: bool, progress: Progress | None, cancelled: Callable[[], bool]) -> int:
-        """Write what is new or has changed; returns how many nested runs that were."""
+        """Write what is new or has changed; returns the number of nested runs written."""
         if not self._parent:
             self._parent = self._created("sweep", results.spec.name, results.started, {})
-            # Only what no later spec of the same sweep can change: MLflow refuses another value.
+            # MLflow never lets a param change, so these are only what no later revision of the spec can change.
             self._log(self._parent, [], {"task": results.spec.task, "method": results.spec.method.name}, {})
         shown = {} if results.spec.track.per == "none" else results.digests
         ready = shown if final else results.complete()
@@ -90,7 +90,7 @@ class Pages:
                 self._front.discard(key)
         for i, nested in enumerate(results.nested_runs(changed)):
             if cancelled():
-                raise MislabelError("the time for it is over")
+                raise MislabelError("cancelled: the time limit is reached")
             self._nested[nested.key] = (self._write(nested, shown[nested.key]), shown[nested.key])
             if progress:
                 progress(i + 1, len(changed))
@@ -99,7 +99,7 @@ class Pages:
         return len(changed)
 
     def _mark_front(self, front: set[str]) -> None:
-        """Every cell that ends may put others off the front: a tag changes faster than a run is written anew."""
+        """Tag the cells on the front. Any new cell may change the front, and a tag is faster to write than a run."""
         for key in front - self._front:
             self._client.set_tag(self._nested[key][0], _FRONT, "yes")
         for key in self._front - front:
@@ -119,10 +119,10 @@ class Pages:
         return str(run.info.run_id)
 
     def _log(self, run_id: str, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
-        """In as few requests as MLflow's limits allow; the tags come last."""
+        """Write points, params and tags in as few requests as MLflow's limits allow. The tags are written last."""
         from mlflow.entities import Metric, Param, RunTag
 
-        # The last step first: else MLflow notes every point as the latest one until it meets the next.
+        # The last step comes first. Otherwise MLflow updates its record of the latest value with every point.
         newest_first = sorted(points, key=lambda point: -point.step)
         metrics = [Metric(point.metric, point.value, point.time, point.step) for point in newest_first]
         words = [Param(name, value) for name, value in params.items()]
@@ -153,13 +153,13 @@ class Pages:
 
 
 def _experiment(client: Any, name: str, uri: str) -> str:
-    """The id of the sweep's experiment, which is made, or restored where someone deleted it."""
+    """The id of the sweep's experiment. It is created if needed, and restored if it was deleted."""
     found = client.get_experiment_by_name(name)
     if found is None:
         database = uri.removeprefix("sqlite:///")
-        # Left to itself, MLflow puts artifacts of a database under the current directory.
+        # By default, MLflow would write a database's artifacts to the current directory.
         artifacts = None if database == uri else str(Path(database).absolute().parent / "mlartifacts" / name)
-        return str(client.create_experiment(name, artifacts, {"mlflow.experimentKind": "custom_model_development"}))
+        return str(client.create_experiment(name, artifacts, EXPERIMENT_TAGS))
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
     return str(found.experiment_id)

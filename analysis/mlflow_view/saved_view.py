@@ -1,7 +1,11 @@
-"""How MLflow's browser page first shows a sweep: which columns and charts, and in what order.
+"""The saved view with which MLflow's browser page shows a sweep: its columns and charts.
 
-MLflow shows no parameter and no metric until each has been chosen by hand, so every sweep brings a saved view, "Cells":
-an experiment tag in the form that the button "Views" writes. A page that does not know the form ignores it.
+MLflow shows no parameter and no metric until the user selects each one, so every sweep gets a saved view, "Cells".
+MLflow has no public interface for this: the view is an experiment tag in the format that MLflow's button "Views"
+writes. A page that does not know the format ignores the tag and shows MLflow's default columns.
+
+This is the only module that relies on MLflow's internals: tags and addresses that MLflow does not document, and the
+names of its loggers. They were tested with MLflow 3.17.
 """
 
 import base64
@@ -14,12 +18,16 @@ from mislabel.analysis.mlflow_view.nested_runs import Results
 
 _KEY = "cells"
 TAG = f"mlflow.sharedViewState.{_KEY}"
+# Without it, MLflow guesses the kind of the experiment in the browser, and asks the user to confirm.
+EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
+# These log a line for every migration when MLflow creates its tables.
+MIGRATION_LOGGERS = ("mlflow.store.db.utils", "alembic")
 _COLUMNS = 8
 _SCATTERS = 2
 
 
 def address(experiment: str, charts: bool = False) -> str:
-    """Where the saved view of this experiment is found, after the address of the server."""
+    """The address of the experiment's saved view, relative to the server's address."""
     shown = "&compareRunsMode=CHART" if charts else ""
     return f"#/experiments/{experiment}/runs?viewStateShareKey={_KEY}&workflowType=machine_learning{shown}"
 
@@ -51,14 +59,14 @@ def layout(results: Results) -> str:
         ],
     }
     title = "Cells" if results.by == "cell_id" else "Runs"
-    # As the browser does: plain, it would be too long for a tag.
+    # The browser compresses it too: as plain text, it would be too long for a tag.
     packed = base64.b64encode(zlib.compress(json.dumps(state).encode())).decode()
     view = {"name": title, "createdAt": results.started, "updatedAt": results.started, "state": f"deflate;{packed}"}
     return json.dumps(view)
 
 
 def _settings(results: Results, objectives: list[str]) -> Iterator[dict[str, Any]]:
-    """How the objective depends on what varies."""
+    """Charts of the objective over the varying parameters."""
     if not objectives:
         return
     if len(results.varying) > 1:
@@ -92,7 +100,8 @@ def _curves(results: Results, metrics: list[str]) -> Iterator[dict[str, Any]]:
             "useGlobalXaxisKey": True,
             "useGlobalLineSmoothing": True,
         }
-    # MLflow draws a chart for every metric that it does not find among these: a single point has none.
+    # MLflow adds a chart for every metric that is not listed. These metrics have a single point, so their charts are
+    # listed as deleted.
     for name in ["train_seconds", *(f"{name}_std" for name in [*metrics, "train_seconds"])]:
         yield {**_chart("BAR", "curves", name, isGenerated=True, deleted=True), "metricKey": name}
 

@@ -1,27 +1,29 @@
-"""What stands on a sweep's own page in MLflow: facts as tags, progress as metrics, and a description in Markdown."""
+"""The contents of a sweep's own page in MLflow: tags, progress as metrics, and a description in Markdown."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
-from mislabel.analysis.mlflow_view.nested_runs import WITHOUT_RESULT, Results, counted, digest_of, shown
-from mislabel.analysis.mlflow_view.points import Final, Point, with_interval
+from mislabel.analysis.mlflow_view.nested_runs import Results, counted, digest_of
+from mislabel.analysis.mlflow_view.points import Point
 from mislabel.analysis.mlflow_view.saved_view import address, layout
-from mislabel.sweeps.spec.model import Axis, Objective
+from mislabel.sweeps.formatting import axis_text, count, value_text, values_text, with_interval
+from mislabel.sweeps.spec.model import Objective
+from mislabel.sweeps.statistics import comparable
+from mislabel.sweeps.store.outcome import WITH_RESULT
 
 _BEST_CELLS = 10
-_LISTED = 20
 # MLflow refuses longer tags of experiments.
 _LONGEST = 5000
 
 
 class SweepPage:
-    """The page of a sweep, in plain values."""
+    """A sweep's page as plain values."""
 
     def __init__(self, results: Results, experiment: str, pages: Mapping[str, str], final: bool) -> None:
-        """`experiment` and `pages` are MLflow's ids of the experiment and, by key, of the nested runs."""
+        """`experiment` is MLflow's id of the experiment; `pages` has the ids of the nested runs by key."""
         self.status = _status(results) if final else "RUNNING"
         self.note = _note(results, experiment, pages)
         self.layout = layout(results)
@@ -31,7 +33,7 @@ class SweepPage:
 
 
 def _status(results: Results) -> str:
-    return "FAILED" if len(results) and results.runs["status"].isin(WITHOUT_RESULT).any() else "FINISHED"
+    return "FAILED" if len(results) and not results.runs["status"].isin(WITH_RESULT).all() else "FINISHED"
 
 
 def _facts(results: Results) -> dict[str, str]:
@@ -49,7 +51,7 @@ def _facts(results: Results) -> dict[str, str]:
 
 
 def _provenance(results: Results) -> dict[str, str]:
-    """The last launch, flat: launch.git.commit and the like; what MLflow has a column for also under MLflow's name."""
+    """The last launch as flat tags, such as launch.git.commit. Some are repeated under the names that MLflow shows."""
     launches = results.files.launches()
     launch = dict(_flat("launch", launches[-1])) if launches else {}
     known = {"mlflow.user": "launch.user", "mlflow.source.git.commit": "launch.git.commit"}
@@ -61,15 +63,15 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
         for key, part in value.items():
             yield from _flat(f"{name}.{re.sub(r'[^A-Za-z0-9_. -]', '_', str(key))}", part)
     else:
-        yield name, shown(value)[:_LONGEST]
+        yield name, value_text(value, digits=None)[:_LONGEST]
 
 
 def _progress(results: Results) -> Iterator[Point]:
     if not len(results):
         return
     step, time = len(results), results.ended
-    for status, count in results.runs["status"].value_counts().items():
-        yield Point(f"runs_{status}", float(count), time, step)
+    for status, number in results.runs["status"].value_counts().items():
+        yield Point(f"runs_{status}", float(number), time, step)
     yield Point("cells", float(results.cells), time, step)
     for objective in results.spec.metric:
         cells = best_cells(results, objective)
@@ -78,23 +80,21 @@ def _progress(results: Results) -> Iterator[Point]:
 
 
 def best_cells(results: Results, objective: Objective) -> pd.DataFrame:
-    """Mean, standard deviation and runs of each cell that has a result, best first.
+    """Summary over seeds of each cell with a value, best first. Cells with a missing value come last.
 
-    Cells of which a run has no value come last. Those that were stopped early are measured at another step, and are not
-    among them.
+    Cells that were stopped early are left out, because they are measured at another step.
     """
-    if objective.name not in results.metrics:
-        return pd.DataFrame(columns=["mean", "std", "count"])
-    cells = results.runs.groupby("cell_id")[objective.name].agg(["mean", "std", "count"])
-    stopped = results.runs.loc[results.runs["status"] == "stopped", "cell_id"]
-    cells = cells[(cells["count"] > 0) & ~cells.index.isin(stopped)]
-    order = pd.DataFrame({"without": ~cells.index.isin(results.comparable.index), "mean": cells["mean"]})
+    if objective.name not in results.cell_tables:
+        return pd.DataFrame(columns=["mean", "high", "n"])
+    cells = results.cell_tables[objective.name]
+    cells = cells[(cells["n"] > 0) & (cells["stopped"] == 0)]
+    order = pd.DataFrame({"missing": ~comparable(cells), "mean": cells["mean"]})
     ascending = [True, objective.goal == "minimize"]
-    return cells.loc[order.sort_values(["without", "mean"], ascending=ascending, kind="stable").index]
+    return cells.loc[order.sort_values(["missing", "mean"], ascending=ascending, kind="stable").index]
 
 
 def _note(results: Results, experiment: str, pages: Mapping[str, str]) -> str:
-    """The most important first: MLflow shows a few lines until asked for more."""
+    """The description. The most important part comes first, because MLflow folds the rest."""
     parts = [_heading(results, experiment)]
     if results.spec.metric:
         parts.append(_best(results, results.spec.metric[0], experiment, pages))
@@ -106,8 +106,7 @@ def _note(results: Results, experiment: str, pages: Mapping[str, str]) -> str:
 def _heading(results: Results, experiment: str) -> str:
     spec = results.spec
     ended = counted(results.runs["status"]) if len(results) else "none yet"
-    cells = f"{results.cells} cell{'s' * (results.cells != 1)}"
-    seeds = f"{spec.seeds.count} seed{'s' * (spec.seeds.count != 1)}"
+    cells, seeds = count(results.cells, "cell"), count(spec.seeds.count, "seed")
     text = f"**{spec.task}**, {spec.method.name}: {cells} × {seeds}. Runs: {ended}."
     if spec.track.per == "none":
         return text
@@ -116,29 +115,18 @@ def _heading(results: Results, experiment: str) -> str:
 
 def _varied(results: Results) -> str:
     axes = results.spec.axes()
-    lines = [
-        f"| {name} | {_range(axes[name]) if name in axes else _listed(sorted(results.runs[name].dropna().unique()))} |"
-        for name in results.varying
-    ]
+    lines = []
+    for name in results.varying:
+        if name in axes:
+            when = f" when `{axes[name].when}`" if axes[name].when else ""
+            lines.append(f"| {name} | {axis_text(axes[name])}{when} |")
+        else:
+            lines.append(f"| {name} | {values_text(sorted(results.runs[name].dropna().unique()))} |")
     fixed = ", ".join(
-        f"{name} = {shown(value)}" for name, value in results.spec.fixed().items() if name not in results.varying
+        f"{name} = {value_text(value)}" for name, value in results.spec.fixed().items() if name not in results.varying
     )
     table = "\n".join(["Varied:", "", "| parameter | values |", "|---|---|", *lines]) if lines else ""
     return "\n\n".join(part for part in (table, f"Fixed: {fixed}." if fixed else "") if part)
-
-
-def _range(axis: Axis) -> str:
-    when = f" when `{axis.when}`" if axis.when else ""
-    if axis.values is not None:
-        return _listed(axis.values) + when
-    assert axis.min is not None
-    assert axis.max is not None
-    points = f", {axis.points} points" if axis.points else ""
-    return f"{axis.min:g} … {axis.max:g} ({axis.scale}{points}){when}"
-
-
-def _listed(values: Sequence[Any]) -> str:
-    return ", ".join(map(shown, values[:_LISTED])) + (f", … ({len(values)} values)" if len(values) > _LISTED else "")
 
 
 def _best(results: Results, objective: Objective, experiment: str, pages: Mapping[str, str]) -> str:
@@ -152,16 +140,15 @@ def _best(results: Results, objective: Objective, experiment: str, pages: Mappin
     if cells.empty:
         return ""
     settings = results.runs.drop_duplicates("cell_id").set_index("cell_id")
-    others = [other for other in results.spec.metric[1:] if other.name in results.metrics]
-    means = results.runs.groupby("cell_id")[[other.name for other in others]].mean()
-    head = [*results.varying, f"{objective.name}, mean ± 95 % interval", *(other.name for other in others), "seeds"]
+    others = [other.name for other in results.spec.metric[1:] if other.name in results.metrics]
+    head = [*results.varying, f"{objective.name}, mean ± 95 % interval", *others, "seeds"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    for key, (mean, std, count) in zip(cells.index.astype(str), cells.to_numpy(), strict=True):
-        value = with_interval(Final(mean, std, int(count)))
+    for key, mean, high, n in zip(cells.index.astype(str), cells["mean"], cells["high"], cells["n"], strict=True):
+        value = with_interval(mean, high)
         linked = f"[{value}](#/experiments/{experiment}/runs/{pages[key]})" if key in pages else value
-        varied = [shown(settings.loc[key, name], digits=4) for name in results.varying]
-        rest = [f"{means[other.name][key]:.4g}" for other in others]
-        lines.append(f"| {' | '.join([*varied, linked, *rest, str(int(count))])} |")
+        varied = [value_text(settings.loc[key, name]) for name in results.varying]
+        rest = [value_text(float(results.cell_tables[other].loc[key, "mean"])) for other in others]
+        lines.append(f"| {' | '.join([*varied, linked, *rest, str(n)])} |")
     return f"{title}\n\n" + "\n".join(lines)
 
 
@@ -169,7 +156,7 @@ def _files(results: Results) -> str:
     files = results.files
     store = files.store
     return (
-        f"Every run and every step is in Parquet under `{files.address}`; this page is a view of it.\n\n"
+        f"Every run and every step is stored as Parquet in `{files.address}`. This page is a view of it.\n\n"
         f"```python\nimport mislabel\nsweep = mislabel.load({store!r}, {files.name!r})\n"
         "sweep.runs, sweep.curves  # pandas\n```"
     )

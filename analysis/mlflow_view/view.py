@@ -1,12 +1,12 @@
 """Show sweeps in MLflow: an experiment per sweep, one parent run, and nested runs for its cells.
 
-The store is the record; this is a view that one process writes from it, so it can be deleted and written again at any
-time. Each nested run carries a digest of what it was made from, written last: a sync compares digests, writes what is
-new, replaces what changed or was left unfinished, and deletes what the store no longer has.
+The store is the record. This is a view that one process writes from it, so it can be deleted and written again at any
+time. Each nested run has a digest of what it was made from as a tag, which is written last. A sync compares digests:
+it writes what is new, replaces what has changed or is unfinished, and deletes what the store no longer has.
 
-Everything goes through MLflow's client with run ids, in batches: its fluent interface keeps an active run in hidden
-global state, and a request per metric takes minutes where a batch takes a second. MLflow takes seconds to import, which
-therefore happens in the functions that need it.
+All requests use MLflow's client with run ids, in batches. Its fluent interface keeps the active run in hidden global
+state, and a request per metric takes minutes where a batch takes a second. MLflow takes seconds to import, so the
+functions that need it import it.
 """
 
 import logging
@@ -22,18 +22,18 @@ from typing import Any
 from mislabel.analysis.mlflow_view.migration_lock import only_one
 from mislabel.analysis.mlflow_view.nested_runs import FORM, Results, digest_of
 from mislabel.analysis.mlflow_view.pages import Pages, Progress
-from mislabel.analysis.mlflow_view.saved_view import address
+from mislabel.analysis.mlflow_view.saved_view import MIGRATION_LOGGERS, address
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store, SweepFiles
 
 Say = Callable[[str], None]
-# What MLflow was last made to show.
+# What the last complete sync wrote.
 _SHOWN = "mlflow.json"
-# How long leaving a sweep may wait for MLflow without a word, and how long after an error or Ctrl-C.
+# How long the end of a sweep waits for MLflow before it says so, and how long it waits after an error or Ctrl-C.
 _SILENT_SECONDS = 3.0
 _AFTER_ERROR_SECONDS = 10.0
 _ENVIRONMENT = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # 7 by default, with growing pauses: minutes where a server is dead
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the default is 7, with growing pauses: minutes if the server is down
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -41,21 +41,21 @@ _ENVIRONMENT = {
 
 
 def default_uri(store: Store) -> str | None:
-    """A database in the store's folder; None where the store is not a folder, as SQLite needs one."""
+    """A SQLite database in the store's folder; None if the store is not a folder."""
     return None if store.folder is None else f"sqlite:///{store.folder}/mlflow.db"
 
 
 def page_of(files: SweepFiles) -> str | None:
-    """Where the sweep's table of cells is found, after the address of the server; None before it was first synced."""
+    """The address of the sweep's table of cells, relative to the server's; None before the first sync."""
     shown = files.read_json(_SHOWN) or {}
     return address(shown["experiment"]) if "experiment" in shown else None
 
 
 def sync(files: SweepFiles, uri: str, final: bool = True, progress: Progress | None = None) -> int:
-    """Make MLflow show what the store holds of the sweep; returns how many nested runs were written.
+    """Make MLflow show the sweep as it is in the store; returns the number of nested runs written.
 
-    A cell is shown once all its seeds have ended; `final` says that no more will come, and shows what there is.
-    MislabelError where MLflow can't be reached or refuses.
+    A cell is shown once all its seeds have ended. `final` means that no more runs will end, and shows every cell.
+    Raises MislabelError if MLflow can't be reached or refuses.
     """
     return View(files, uri).sync(final, progress)
 
@@ -64,10 +64,10 @@ def sync(files: SweepFiles, uri: str, final: bool = True, progress: Progress | N
 def following(
     files: SweepFiles, uri: str | None, say: Say, every_seconds: float = 10.0, last_seconds: float = 60.0
 ) -> Iterator[None]:
-    """Keep MLflow up to date while a sweep runs in the body; without a uri, do nothing.
+    """Keep MLflow up to date while a sweep runs in the body. Without a uri, do nothing.
 
-    Where MLflow fails it is said once, and tried again in silence; the last sync, when the body has ended, takes
-    `last_seconds` at most.
+    The first failure of MLflow is reported; later ones are retried silently. The last sync, after the body, takes at
+    most `last_seconds`.
     """
     if uri is None:
         yield
@@ -86,8 +86,8 @@ def following(
 class _Follower:
     """The process that writes the view of a running sweep; see `mislabel.analysis.mlflow_view.follower`.
 
-    A thread would not do: MLflow is pure Python, and while it writes, training in this process, or Ray Tune's loop,
-    would get the interpreter a quarter of the time.
+    A thread would not do. MLflow is pure Python: while it writes, training in this process, or Ray Tune's loop, would
+    get the interpreter a quarter of the time.
     """
 
     def __init__(self, view: "View", say: Say, every_seconds: float) -> None:
@@ -101,9 +101,9 @@ class _Follower:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            # Commands can be seen by all users of a machine, and the address may hold a password.
+            # All users of a machine can see command lines, and the address may contain a password.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "MLFLOW_TRACKING_URI": view.uri},
-            start_new_session=True,  # Ctrl-C is for the sweep
+            start_new_session=True,  # Ctrl-C must reach the sweep only
         )
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -114,13 +114,13 @@ class _Follower:
             self._say(line.strip())
 
     def finish(self, last_seconds: float) -> None:
-        """Let it write what is left, for so long."""
+        """Give it this long to write the rest."""
         if self._view.is_complete():
             return
         name = self._view.files.name
         silent_seconds = min(last_seconds, _SILENT_SECONDS)
         if self._tell("final") and not self._ends_within(silent_seconds) and silent_seconds < last_seconds:
-            self._say(f"writing what is left of {name} to MLflow")
+            self._say(f"writing the rest of {name} to MLflow")
         if not self._ends_within(last_seconds - silent_seconds) or self._process.returncode != 0:
             self._say(f"MLflow does not show all of {name} yet; `mislabel sync {name}` completes it")
 
@@ -141,7 +141,7 @@ class _Follower:
         return True
 
     def end(self) -> None:
-        """End it, whatever it is doing: the next sync mends what it leaves half done."""
+        """Kill it. The next sync replaces what it leaves unfinished."""
         self._process.kill()
         self._process.wait()
         self._listener.join()
@@ -152,7 +152,7 @@ class _Follower:
 
 
 class View:
-    """One sweep in MLflow, synced as often as wanted. Two processes should not write it at the same time."""
+    """One sweep in MLflow, which can be synced repeatedly. Only one process should write it at a time."""
 
     def __init__(self, files: SweepFiles, uri: str) -> None:
         self.files = files
@@ -162,7 +162,7 @@ class View:
         self._last = ""
 
     def is_complete(self) -> bool:
-        """Whether all that the store holds has been synced, as far as the store knows: MLflow is not asked."""
+        """Whether the sweep has been synced completely, according to the store. MLflow is not asked."""
         database = self.uri.removeprefix("sqlite:///")
         lost = database != self.uri and not os.path.exists(database)
         return not lost and (self.files.read_json(_SHOWN) or {}).get("state") == self._state(final=True)
@@ -171,22 +171,20 @@ class View:
         return digest_of([FORM, self.uri, final, self.files.parts("runs"), self.files.read_text("spec.yaml")])
 
     def sync(self, final: bool, progress: Progress | None = None, cancelled: Callable[[], bool] = lambda: False) -> int:
-        """As the function `sync`; between two nested runs it may be cancelled."""
+        """Like the function `sync`. It can be cancelled between two nested runs."""
         state = self._state(final)
         if self._last == state:
             return 0
         results = Results(self.files)
-        for name, value in _ENVIRONMENT.items():  # some are read when MLflow is imported
-            os.environ.setdefault(name, value)
         try:
-            with _as_mislabel_errors(self.uri):
+            with _environment(), _as_mislabel_errors(self.uri):
                 if self._client is None:
                     self._client = _connected(self.uri)
                 if self._pages is None:
                     self._pages = Pages(self._client, self.files, self.uri)
                 written = self._pages.update(results, final, progress, cancelled)
         except BaseException:
-            self._pages = None  # what MLflow now holds has to be read again
+            self._pages = None  # MLflow's contents must be read again
             raise
         self._last = state
         if final:
@@ -194,11 +192,23 @@ class View:
         return written
 
 
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Set MLflow's variables, unless the user has, and restore the environment afterwards."""
+    added = {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
 def _connected(uri: str) -> Any:
-    """A client of MLflow, whose tables exist."""
+    """A client of MLflow. Creates MLflow's tables if needed."""
     from mlflow import MlflowClient
 
-    with only_one(uri), _quiet("mlflow.store.db.utils", "alembic"):
+    with only_one(uri), _quiet(*MIGRATION_LOGGERS):
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
     return client
@@ -206,7 +216,7 @@ def _connected(uri: str) -> Any:
 
 @contextmanager
 def _quiet(*loggers: str) -> Iterator[None]:
-    """Without the lines on every migration that making the tables goes through."""
+    """Log only warnings and errors of these loggers."""
     levels = {name: logging.getLogger(name).level for name in loggers}
     for name in loggers:
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -224,7 +234,7 @@ def _as_mislabel_errors(uri: str) -> Iterator[None]:
 
     try:
         yield
-    except ModuleNotFoundError as error:  # SQLAlchemy loads the driver that the address asks for
+    except ModuleNotFoundError as error:  # SQLAlchemy imports the driver that the address names
         raise MislabelError(f"MLflow at {_shown(uri)}: {error}; pip install 'mislabel[postgres]'") from error
     except (MlflowException, SQLAlchemyError, OSError) as error:
         raise MislabelError(f"MLflow at {_shown(uri)}: {_short(error)}") from error

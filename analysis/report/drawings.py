@@ -1,7 +1,7 @@
-"""Drawings for a report: tables in, SVG text out.
+"""Drawings for a report: functions from tables to SVG text.
 
-Colours of text, lines and the two main series are variables of the page, so that a drawing is as readable on dark as
-on light; letters stay letters. Nothing here is kept in pyplot's global state.
+Colours of text, lines and the two main series are variables of the page, so that drawings are readable on dark and
+light pages. Text stays text. Nothing uses pyplot, whose state is global.
 """
 
 import io
@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from mislabel.sweeps.formatting import value_text
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Colours that no drawing has, and the variable of the page that each stands for.
+# Placeholder colours that no drawing uses, and the page's variable that replaces each.
 _VARIABLES = {
     "#0a0a01": "--ink",
     "#0a0a02": "--faint",
@@ -35,7 +37,7 @@ _STYLE: Any = {
     "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
     "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none", "axes.formatter.limits": (-4, 5),
 }  # fmt: skip
-# From so many points on they are drawn as one picture.
+# More points than this are drawn as one bitmap.
 _MANY_POINTS = 1500
 _ACROSS = 4
 _FEW_TICKS = 6
@@ -48,7 +50,7 @@ class Dimension:
     name: str
     log: bool = False
     listed: bool = False
-    """Whether it takes a few values, each in many cells."""
+    """Whether it has a few values, each in many cells."""
     words: bool = False
 
     def set_scale(self, axis: "Axes", along: str = "x") -> None:
@@ -58,7 +60,7 @@ class Dimension:
 
 
 def history(cells: pd.DataFrame, metric: str, goal: str | None) -> str:
-    """The metric of each cell in the order in which they were begun, the best so far, and how it is distributed."""
+    """The metric of each cell in the order in which the cells started, the best so far, and its distribution."""
 
     def draw(axes: np.ndarray) -> None:
         left, right = axes.flat
@@ -68,7 +70,7 @@ def history(cells: pd.DataFrame, metric: str, goal: str | None) -> str:
             best = held["mean"].cummin() if goal == "minimize" else held["mean"].cummax()
             left.step(best.index, best, where="post", color=SECOND, linewidth=1.5, label="best so far")
             left.legend(loc="best")
-        left.set_xlabel("cell, in the order begun")
+        left.set_xlabel("cell, in order of start")
         left.set_ylabel(metric)
         ordered = np.sort(held["mean"].to_numpy())
         right.step(ordered, np.arange(1, len(ordered) + 1) / len(ordered), where="post", color=ACCENT, linewidth=1.5)
@@ -80,7 +82,7 @@ def history(cells: pd.DataFrame, metric: str, goal: str | None) -> str:
 
 
 def slices(cells: pd.DataFrame, metric: str, dimensions: Sequence[Dimension]) -> str:
-    """The metric of each cell over each parameter; where values are listed, a line through the mean at each."""
+    """The metric of each cell over each parameter. For listed values, a line connects the means at each value."""
     held = cells[cells["complete"]]
     down = -(-len(dimensions) // _ACROSS)
     across = max(2, -(-len(dimensions) // down))
@@ -105,7 +107,7 @@ def slices(cells: pd.DataFrame, metric: str, dimensions: Sequence[Dimension]) ->
             dimension.set_scale(axis)
             if dimension.listed and not dimension.words and places.nunique() <= _FEW_TICKS:
                 levels = sorted(places.unique())
-                axis.set_xticks(levels, [_short(level) for level in levels])
+                axis.set_xticks(levels, [value_text(level, digits=3) for level in levels])
                 axis.set_xticks([], minor=True)
         for row in axes:
             row[0].set_ylabel(metric)
@@ -114,7 +116,7 @@ def slices(cells: pd.DataFrame, metric: str, dimensions: Sequence[Dimension]) ->
 
 
 def contour(cells: pd.DataFrame, metric: str, x: Dimension, y: Dimension) -> str:
-    """The metric over two parameters: a table of colours where both are listed, else colours between the cells."""
+    """The metric over two parameters: a heat map if both are listed, else contours between the cells."""
     from matplotlib.tri import Triangulation
 
     held = cells[cells["complete"] & cells[x.name].notna() & cells[y.name].notna()]
@@ -127,16 +129,16 @@ def contour(cells: pd.DataFrame, metric: str, x: Dimension, y: Dimension) -> str
             for along, dimension, levels in (("x", x, table.columns), ("y", y, table.index)):
                 every = max(1, len(levels) // 8)
                 at = range(0, len(levels), every)
-                getattr(axis, f"set_{along}ticks")([i + 0.5 for i in at], [_short(levels[i]) for i in at])
+                getattr(axis, f"set_{along}ticks")([i + 0.5 for i in at], [value_text(levels[i], digits=3) for i in at])
                 getattr(axis, f"set_{along}label")(dimension.name)
             axis.grid(False)
         else:
             at_x, at_y = (_positions(held[d.name], d) for d in (x, y))
             try:
-                # Triangles between cells that are near on the axes' own scales.
+                # The triangles connect cells that are near on the axes' own scales.
                 found = Triangulation(_scaled(at_x, x.log), _scaled(at_y, y.log)).triangles
                 low, high = held["mean"].min(), held["mean"].max()
-                margin = (high - low or 1.0) * 1e-6  # on the last level itself nothing would be drawn
+                margin = (high - low or 1.0) * 1e-6  # values at the outermost levels are not drawn
                 edges = np.linspace(low - margin, high + margin, 15)
                 shown = axis.tricontourf(at_x, at_y, found, held["mean"], levels=edges, cmap="viridis")
                 axis.scatter(at_x, at_y, s=7, color=CARD, edgecolor=INK, linewidth=0.4, rasterized=_many(held))
@@ -150,7 +152,7 @@ def contour(cells: pd.DataFrame, metric: str, x: Dimension, y: Dimension) -> str
 
 
 def importances(table: pd.DataFrame) -> str:
-    """A bar per parameter and metric with its interval."""
+    """A bar with its interval for each parameter and metric."""
     low = [name for name in table.columns if name.endswith("low")]
     metrics = [name.removesuffix("_low") if name != "low" else "importance" for name in low]
 
@@ -176,7 +178,7 @@ def importances(table: pd.DataFrame) -> str:
 
 
 def front(cells: pd.DataFrame, objectives: Sequence[str]) -> str:
-    """Each pair of objectives: all cells, and those on the front with their intervals."""
+    """A panel for each pair of objectives: all cells, and the cells on the front with their intervals."""
     pairs = list(itertools.combinations(objectives, 2))
 
     def draw(axes: np.ndarray) -> None:
@@ -196,7 +198,7 @@ def front(cells: pd.DataFrame, objectives: Sequence[str]) -> str:
 
 
 def curves(tables: Mapping[str, pd.DataFrame], metric: str) -> str:
-    """Mean and interval over steps, a panel per title; dashed from where some runs have ended and others go on."""
+    """Mean and interval over steps, a panel per title. The line is dashed where some runs have ended early."""
     import matplotlib
 
     def draw(axes: np.ndarray) -> None:
@@ -204,7 +206,7 @@ def curves(tables: Mapping[str, pd.DataFrame], metric: str) -> str:
             groups = list(table.groupby("group", sort=False, observed=True))
             for i, (label, rows) in enumerate(groups):
                 colour: Any = matplotlib.colormaps["viridis"](0.35 + 0.45 * i / max(1, len(groups) - 1))
-                whole = rows[rows["n"] >= rows["n"].iloc[0]]
+                whole = rows[rows["runs"] >= rows["runs"].iloc[0]]
                 fewer = rows[rows["step"] >= whole["step"].max()] if len(whole) < len(rows) else rows.head(0)
                 axis.plot(whole["step"], whole["mean"], color=colour, linewidth=1.6, label=str(label))
                 axis.plot(fewer["step"], fewer["mean"], "--", color=colour, linewidth=1.2)
@@ -221,7 +223,7 @@ def curves(tables: Mapping[str, pd.DataFrame], metric: str) -> str:
 
 
 def parallel(cells: pd.DataFrame, metric: str, goal: str | None, dimensions: Sequence[Dimension]) -> str:
-    """A line per cell through its parameters; the best tenth stand out."""
+    """A line per cell through its parameters, with the best tenth highlighted."""
     from matplotlib.collections import LineCollection
 
     held = cells[cells["complete"]]
@@ -260,7 +262,7 @@ def _drawn(
     draw: Callable[[np.ndarray], None], width: float, height: float, down: int = 1, across: int = 1,
     sharey: bool = False, widths: Sequence[float] | None = None,
 ) -> str:  # fmt: skip
-    """SVG that takes its colours from the page; its ids are its own."""
+    """SVG text with the page's colours and with ids that are unique in the page."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -285,7 +287,7 @@ def _many(cells: pd.DataFrame) -> bool:
 
 
 def _positions(values: "pd.Series[Any]", dimension: Dimension) -> "pd.Series[Any]":
-    """Numbers; words by their place in the alphabet."""
+    """The values as numbers: a word's number is its index in alphabetical order."""
     if not dimension.words:
         return values.astype(float)
     levels = {level: i for i, level in enumerate(sorted(values.unique(), key=str))}
@@ -300,8 +302,4 @@ def _scaled(values: "pd.Series[Any]", log: bool) -> np.ndarray:
 
 def _ends(values: "pd.Series[Any]") -> tuple[str, str]:
     ordered = sorted(values.unique(), key=lambda value: (str(value) if isinstance(value, str) else "", value))
-    return _short(ordered[0]), _short(ordered[-1])
-
-
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return value_text(ordered[0], digits=3), value_text(ordered[-1], digits=3)

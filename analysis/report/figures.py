@@ -1,4 +1,7 @@
-"""Figures of a sweep; the only module that draws."""
+"""Figures of a sweep as image files.
+
+Figures are made without pyplot, so that drawing one changes neither the backend nor the open figures of a notebook.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,37 +9,51 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mislabel.analysis.sweep import Sweep, Where
+from mislabel.analysis.statistics.tables import SweepTables, Where
 from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.formatting import count, value_text
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _MOST_LINES = 10
 _STYLES = ("-", "--", ":", "-.")
 
 
 def draw_curves(
-    sweep: Sweep,
+    sweep: SweepTables,
     path: str | Path,
     metrics: Sequence[str] = (),
     by: Sequence[str] = (),
     where: Where | None = None,
     at: int | None = None,
 ) -> None:
-    """Metrics over steps, one panel each: mean and 95 % interval over seeds.
+    """Draw metrics over steps, one panel each: mean and 95 % interval over seeds.
 
-    Of a metric that is an array, the panel is a histogram of its values in all runs, at the snapshot nearest to step
-    `at`, by default the last one.
+    The panel of an array metric is a histogram of its values in all runs, at the snapshot nearest to step `at`. The
+    default is the last snapshot.
 
-    Lines differ in colour by the first parameter of `by` and in style by the second; by default these are the first two
-    that vary. Metrics are the objectives by default.
+    Lines differ in colour by the first parameter of `by` and in style by the second. The default is the first two
+    parameters that vary. Metrics default to the objectives.
     """
-    import matplotlib
+    figure = curve_figure(sweep, metrics, by, where, at)
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise MislabelError(f"{path}: can't be written: {error}") from None
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+
+def curve_figure(
+    sweep: SweepTables,
+    metrics: Sequence[str] = (),
+    by: Sequence[str] = (),
+    where: Where | None = None,
+    at: int | None = None,
+) -> "Figure":
+    """The figure of `draw_curves`."""
+    from matplotlib.figure import Figure
 
     chosen = list(metrics) or [objective.name for objective in sweep.spec.metric] or sweep.metrics[:1]
     grouping = list(by) or sweep.varying[:2]
@@ -45,31 +62,27 @@ def draw_curves(
     across = min(3, len(chosen))
     down = math.ceil(len(chosen) / across)
     size = (1.6 + 3.6 * across, 0.7 + 2.9 * down)
-    figure, axes = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
-    try:
-        for axis in axes.flat[len(chosen) :]:
-            axis.set_visible(False)
-        for axis, metric in zip(axes.flat, chosen, strict=False):
-            if metric in sweep.metrics or metric not in sweep.array_metrics:
-                _draw_lines(axis, sweep, metric, grouping, where)
-            else:
-                _draw_histogram(axis, sweep, metric, grouping, where, at)
-        handles, labels = axes.flat[0].get_legend_handles_labels()
-        if len(labels) > 1:
-            title = ", ".join(grouping)
-            figure.legend(handles, labels, title=title, loc="outside right center", frameon=False, fontsize=8)
-        seeds = sweep.spec.seeds.count
-        figure.suptitle(f"{sweep.name}: {sweep.spec.task}, {seeds} seeds, mean and 95 % interval", fontsize=10)
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise MislabelError(f"{path}: can't be written: {error}") from None
-    finally:
-        plt.close(figure)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False)
+    for axis in axes.flat[len(chosen) :]:
+        axis.set_visible(False)
+    for axis, metric in zip(axes.flat, chosen, strict=False):
+        if metric in sweep.metrics or metric not in sweep.array_metrics:
+            _draw_lines(axis, sweep, metric, grouping, where)
+        else:
+            _draw_histogram(axis, sweep, metric, grouping, where, at)
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    if len(labels) > 1:
+        title = ", ".join(grouping)
+        figure.legend(handles, labels, title=title, loc="outside right center", frameon=False, fontsize=8)
+    seeds = count(sweep.spec.seeds.count, "seed")
+    figure.suptitle(f"{sweep.name}: {sweep.spec.task}, {seeds}, mean and 95 % interval", fontsize=10)
+    return figure
 
 
 @dataclass(frozen=True)
 class _Line:
-    """What is drawn as one line: the rows of one value of the parameters that lines differ by."""
+    """One line of a panel: the rows of one value of the parameters by which lines differ."""
 
     rows: "pd.DataFrame"
     label: str
@@ -83,32 +96,32 @@ def _lines(table: "pd.DataFrame", names: Sequence[str]) -> Iterator[_Line]:
     levels = [sorted(table[name].unique()) for name in names]
     colours = matplotlib.colormaps["viridis"]
     for value, rows in list(table.groupby(list(names), sort=True))[:_MOST_LINES]:
-        places = [level.index(part) for level, part in zip(levels, value, strict=True)]
-        colour = colours(0.9 * places[0] / max(1, len(levels[0]) - 1))
-        style = _STYLES[places[1] % len(_STYLES)] if len(places) > 1 else "-"
-        label = ", ".join(f"{part:g}" if isinstance(part, float) else str(part) for part in value)
+        ranks = [level.index(part) for level, part in zip(levels, value, strict=True)]
+        colour = colours(0.9 * ranks[0] / max(1, len(levels[0]) - 1))
+        style = _STYLES[ranks[1] % len(_STYLES)] if len(ranks) > 1 else "-"
+        label = ", ".join(map(value_text, value))
         yield _Line(rows, label, colour, style)
 
 
-def _draw_lines(axis: "Axes", sweep: Sweep, metric: str, by: Sequence[str], where: Where | None) -> None:
+def _draw_lines(axis: "Axes", sweep: SweepTables, metric: str, by: Sequence[str], where: Where | None) -> None:
     names = list(by) or ["task"]
     table = sweep.curve(metric, by=names, where=where)
     for line in _lines(table, names):
         rows = line.rows
         axis.plot(rows["step"], rows["mean"], line.style, color=line.colour, label=line.label, linewidth=1.5)
         axis.fill_between(rows["step"], rows["low"], rows["high"], color=line.colour, alpha=0.15, linewidth=0)
-    if _are_spread_by_factors(sorted(table["step"].unique())):
+    if _are_dense_at_the_start(sorted(table["step"].unique())):
         axis.set_xscale("symlog", linthresh=1)
     _finish(axis, metric.replace("_", " "), "step")
 
 
-def _are_spread_by_factors(steps: Sequence[int]) -> bool:
-    """Whether steps lie closer to each other at the beginning than they would if they were spread evenly."""
+def _are_dense_at_the_start(steps: Sequence[int]) -> bool:
+    """Whether the first steps are closer to each other than evenly spaced steps would be."""
     return len(steps) > 2 and steps[-1] > 100 and 2 * steps[1] * (len(steps) - 1) < steps[-1]
 
 
 def _draw_histogram(
-    axis: "Axes", sweep: Sweep, metric: str, by: Sequence[str], where: Where | None, at: int | None
+    axis: "Axes", sweep: SweepTables, metric: str, by: Sequence[str], where: Where | None, at: int | None
 ) -> None:
     import numpy as np
 

@@ -1,11 +1,9 @@
-"""HTML for reports: one file, without scripts and without anything from the network; light, dark and on paper."""
+"""HTML for reports: one file without scripts or network access, for light and dark screens and for print."""
 
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
-
-import numpy as np
 
 _CSS = """
 :root { color-scheme: light dark; --ink: #1d2733; --faint: #7b8794; --accent: #2f6fab; --second: #d1602b;
@@ -69,7 +67,7 @@ def page(title: str, lead: str, parts: Iterable[str]) -> str:
 
 
 def section(title: str, *parts: str) -> str:
-    """Nothing where all parts are empty."""
+    """A section; empty if all its parts are."""
     held = "\n".join(part for part in parts if part)
     return f"<section>\n<h2>{escape(title)}</h2>\n{held}\n</section>" if held else ""
 
@@ -79,7 +77,7 @@ def words(text: str) -> str:
 
 
 def tiles(facts: Sequence[tuple[str, str, bool]]) -> str:
-    """Value, what it is, and whether it is bad news."""
+    """A row of numbers. Each fact is a value, its label, and whether it is a problem."""
     shown = "".join(
         f'<div class="tile{" bad" * bad}"><b>{escape(value)}</b><span>{escape(label)}</span></div>'
         for value, label, bad in facts
@@ -88,7 +86,7 @@ def tiles(facts: Sequence[tuple[str, str, bool]]) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]], marked: Sequence[bool] = ()) -> str:
-    """Columns of numbers are set to the right; rows can be marked."""
+    """A table with right-aligned columns of numbers. Rows can be highlighted."""
     texts = [[str(cell) for cell in row] for row in rows]
     numbers = [bool(texts) and all(_is_number(row[i]) for row in texts) for i in range(len(header))]
     classes = [' class="number"' if number else "" for number in numbers]
@@ -106,7 +104,7 @@ def figure(svg: str, caption: str) -> str:
 
 
 def pair(*figures: str) -> str:
-    """Side by side where there is room."""
+    """Figures side by side, if there is room."""
     held = "".join(figures)
     return f'<div class="pair">{held}</div>' if held else ""
 
@@ -117,20 +115,6 @@ def folded(summary: str, text: str) -> str:
 
 def footer(text: str) -> str:
     return f"<footer>{escape(text)}</footer>"
-
-
-def value_text(value: Any) -> str:
-    """A parameter's value, in four digits."""
-    if isinstance(value, bool | np.bool_):
-        return str(bool(value)).lower()
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def with_interval(mean: float, high: float) -> str:
-    """Mean and half of the interval that ends at `high`; without an interval where that is nan."""
-    if mean != mean:
-        return "–"
-    return f"{mean:.4g}" if high != high else f"{mean:.4g} ± {high - mean:.2g}"
 
 
 def _is_number(text: str) -> bool:

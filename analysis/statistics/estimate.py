@@ -1,4 +1,4 @@
-"""Estimates with a 95 % interval over seeds: what claims are decided by."""
+"""Estimates with a 95 % interval over seeds, which decide claims."""
 
 import math
 from collections.abc import Sequence
@@ -8,17 +8,20 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from mislabel.analysis.sweep import Sweep, Where
+from mislabel.analysis.statistics.tables import SweepTables, Where
 from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.statistics import mean, summary
 
 
 @dataclass(frozen=True)
 class Estimate:
+    """A mean and its interval, whose ends may be infinite."""
+
     mean: float
     low: float
     high: float
     n: int
-    """How many seeds it rests on."""
+    """Number of seeds."""
 
     def __str__(self) -> str:
         if self.low == self.high:
@@ -30,21 +33,17 @@ class Estimate:
 
 
 def mean_of(values: Sequence[float] | pd.Series) -> Estimate:
-    """Mean and Student's t interval. One value alone has an interval without ends."""
-    numbers = np.asarray(values, dtype=float)
-    if not len(numbers):
+    """Mean and Student's t interval. The interval is unbounded if a value is missing or there is only one."""
+    if not len(values):
         raise MislabelError("no runs to estimate from; the sweep is not complete")
-    if not np.isfinite(numbers).all():
-        return Estimate(float("nan"), float("-inf"), float("inf"), len(numbers))
-    mean = float(numbers.mean())
-    if len(numbers) == 1:
-        return Estimate(mean, float("-inf"), float("inf"), 1)
-    half = float(special.stdtrit(len(numbers) - 1, 0.975) * numbers.std(ddof=1) / math.sqrt(len(numbers)))
-    return Estimate(mean, mean - half, mean + half, len(numbers))
+    found = summary(values, missing="poison")
+    if math.isnan(found.low):
+        return Estimate(found.mean, -math.inf, math.inf, len(values))
+    return Estimate(found.mean, found.low, found.high, found.n)
 
 
 def share_of(held: Sequence[bool] | pd.Series) -> Estimate:
-    """Share of true values and its exact (Clopper and Pearson's) interval."""
+    """Share of true values and its exact interval (Clopper and Pearson)."""
     truths = np.asarray(held, dtype=bool)
     n, k = len(truths), int(truths.sum())
     if not n:
@@ -54,18 +53,16 @@ def share_of(held: Sequence[bool] | pd.Series) -> Estimate:
     return Estimate(k / n, low, high, n)
 
 
-def at_end(sweep: Sweep, metric: str, where: Where | None = None) -> pd.Series:
-    """The metric at the end of the runs, by seed; the mean over cells where several have the seed."""
-    return _by_seed(sweep.read("runs", ["seed", metric], where), metric)
+def at_end(sweep: SweepTables, metric: str, where: Where | None = None) -> pd.Series:
+    """The metric at the end of the runs, by seed: the mean over the cells with that seed."""
+    return _by_seed(sweep.values(metric, where=where))
 
 
-def at_step(sweep: Sweep, metric: str, step: int, where: Where | None = None) -> pd.Series:
-    """The metric at the last measured step that is not after `step`, by seed."""
-    curves = sweep.read("curves", ["seed", "step", metric], where)
-    last = curves.loc[curves["step"] <= step, "step"].max()
-    return _by_seed(curves[curves["step"] == last], metric)
+def at_step(sweep: SweepTables, metric: str, step: int, where: Where | None = None) -> pd.Series:
+    """The metric at the last measured step up to `step`, by seed."""
+    return _by_seed(sweep.values(metric, step, where))
 
 
-def _by_seed(table: pd.DataFrame, metric: str) -> pd.Series:
-    # A seed of which one cell has no value has none: leaving that cell out would bias the mean.
-    return table.groupby("seed")[metric].agg(lambda values: values.mean(skipna=False))
+def _by_seed(values: pd.DataFrame) -> pd.Series:
+    # If one cell has no value for a seed, the seed has none: leaving out that cell would bias the mean.
+    return values.groupby("seed")["value"].agg(lambda own: mean(own, missing="poison"))

@@ -1,4 +1,4 @@
-"""The Pareto front: cells than which no other is better in one objective and at least as good in all."""
+"""The Pareto front: cells that no other cell dominates."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,10 @@ from mislabel.sweeps.spec.model import Objective
 
 
 def on_front(values: np.ndarray, objectives: Sequence[Objective]) -> np.ndarray:
-    """Of each row whether it is on the front; there is a column per objective.
+    """Whether each row is on the front; there is a column per objective.
 
-    A row with a nan is not, and keeps no other off it. Of rows that are equal in every objective all are, or none is.
+    A row dominates another if it is as good in all objectives and better in one. A row with a NaN is not on the front
+    and dominates no other. Rows that are equal in every objective are all on the front, or none is.
     """
     signs = np.array([1.0 if objective.goal == "minimize" else -1.0 for objective in objectives])
     costs = np.asarray(values, dtype=float).reshape(-1, len(signs)) * signs

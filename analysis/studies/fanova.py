@@ -1,9 +1,8 @@
-"""Functional ANOVA of a random forest: which share of its variance over the unit cube each input explains by itself.
+"""Functional ANOVA of a random forest: the share of its variance over the unit cube that each input explains alone.
 
 Hutter, Hoos, Leyton-Brown: An Efficient Approach for Assessing Hyperparameter Importance (2014). A tree is constant on
-boxes, so that its mean over all inputs but one is a step function, and known exactly. Optuna's evaluator walks through
-the tree once per step, which is slow from a thousand cells on; adding up all boxes at once gives the same numbers
-sooner.
+boxes, so its mean over all inputs but one is an exact step function. Optuna's evaluator walks through the tree once per
+step, which is slow for a thousand cells or more. Adding up all boxes at once gives the same numbers faster.
 """
 
 from typing import Any
@@ -12,14 +11,14 @@ import numpy as np
 
 
 def forest_of(inputs: np.ndarray, values: np.ndarray, trees: int, seed: int) -> Any:
-    """A random forest as Optuna grows it, every tree on rows drawn anew."""
+    """A random forest with Optuna's settings. Every tree is fitted to its own resample of the rows."""
     from sklearn.ensemble import RandomForestRegressor
 
     return RandomForestRegressor(trees, max_depth=64, random_state=seed).fit(inputs, values)
 
 
 def variance_shares(forest: Any) -> np.ndarray:
-    """The share of each input of the unit cube, mean over the trees; zeros where every tree is constant."""
+    """Each input's share of the variance, averaged over the trees; zeros if every tree is constant."""
     shares = [found for tree in forest.estimators_ if (found := _shares_of(tree.tree_)) is not None]
     return np.mean(shares, axis=0) if shares else np.zeros(forest.n_features_in_)
 
@@ -39,14 +38,14 @@ def _shares_of(tree: Any) -> np.ndarray | None:
 
 
 def _variance(low: np.ndarray, high: np.ndarray, density: np.ndarray, mean: float) -> float:
-    """Of the step function that is the sum of boxes, each from low to high with this height."""
+    """The variance of a step function: the sum of boxes, each from low to high with this height."""
     edges, at = np.unique(np.concatenate([low, high]), return_inverse=True)
     rises = np.bincount(at, np.concatenate([density, -density]))
     return float(np.diff(edges) @ (np.cumsum(rises)[:-1] - mean) ** 2)
 
 
 def _boxes(tree: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper ends of each leaf."""
+    """Lower and upper corner of each leaf's box."""
     low, high = np.zeros((tree.node_count, tree.n_features)), np.ones((tree.node_count, tree.n_features))
     level = np.array([0])
     while len(level):

@@ -1,25 +1,27 @@
-"""How much each parameter matters, with an interval.
+"""How much each parameter matters for a metric, with an interval.
 
-`fanova` gives the share of the metric's variance over the space that a parameter explains by itself; what is missing to
-1 is interactions, and noise over seeds. `ped_anova` tells how far a parameter's values among the best tenth of the
-cells differ from its values in all (Watanabe, Bansal, Hutter 2023), and knows parameters that vary under a condition;
-`mdi` is the mean decrease in impurity of a random forest. These two are scaled to a sum of 1.
+`fanova` gives the share of the metric's variance over the space that a parameter explains alone. The shares sum to less
+than 1: the rest is interactions, and noise over seeds. `ped_anova` compares a parameter's values in the best tenth of
+the cells with its values in all cells (Watanabe, Bansal, Hutter 2023), and supports conditional parameters. `mdi` is
+the mean decrease in impurity of a random forest. `ped_anova` and `mdi` are scaled to a sum of 1.
 
-Optuna weighs a parameter's values by their distance on a linear scale, and words by the corners of a cube. We look at
-places instead of values: on the parameter's own scale in a range, and the number in the list where values are listed or
-on a grid, so that each counts alike. Parameters that are zipped can't be told apart and are one.
+Optuna weighs a parameter's values by their distance on a linear scale, and words by the corners of a cube. We use
+positions instead of values: a value's position on the parameter's own scale if it has a range, and its index if values
+are listed or on a grid, so that each listed value has the same weight. Zipped parameters always change together and
+are treated as one.
 
-Cells are compared at the end of their runs; where some were stopped early, all are at the step where the first was:
-those that went on are the better ones, and would tell less. Only cells count of which every run has a value there.
+Cells are compared at the end of their runs. If some were stopped early, all are compared at the step where the first
+was stopped: the cells that continued are the better ones, and show less of a parameter's effect. Only cells whose runs
+all have a value there are used.
 
-The interval reaches two standard deviations over resamples to each side: seeds are drawn anew within each cell, and
-cells anew among all (in forests, for every tree).
+The interval extends two standard deviations over resamples to each side. A resample draws the seeds within each cell
+and the cells with replacement (in forests, the cells for every tree).
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import optuna
@@ -27,13 +29,10 @@ import pandas as pd
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.importance import PedAnovaImportanceEvaluator
 
-from mislabel.analysis.statistics.comparison import common_step, values_of
+from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.analysis.studies.fanova import forest_of, variance_shares
 from mislabel.analysis.studies.study import Cells, objectives_of, quietly
 from mislabel.sweeps.errors import MislabelError, nearest
-
-if TYPE_CHECKING:
-    from mislabel.analysis.sweep import Sweep
 
 METHODS = ("fanova", "ped_anova", "mdi")
 FEWEST_CELLS = 4
@@ -44,36 +43,36 @@ _MOST_CELLS_OF_A_STUDY = 1000
 
 
 def importance_of(
-    sweep: "Sweep",
+    sweep: SweepTables,
     metric: str | Sequence[str] | None = None,
     method: str | None = None,
     goal: str | None = None,
     step: int | None = None,
 ) -> pd.DataFrame:
-    """A row per parameter, the most important first: `importance`, `low` and `high`.
+    """A row per parameter, the most important first, with columns `importance`, `low` and `high`.
 
-    For several metrics, or objectives, there are instead three columns of each, such as loss, loss_low and loss_high.
-    The method is by default fanova, or ped_anova where a parameter varies under a condition. Only ped_anova looks at
-    the goal. With `step`, metrics are taken there. `attrs` of the table tells the method, how many cells it rests on,
-    and the step, which is None for the end.
+    Several metrics or objectives have three columns each instead, such as loss, loss_low and loss_high. The default
+    method is fanova, or ped_anova if a parameter is conditional. Only ped_anova uses the goal. With `step`, metrics are
+    compared at that step. The table's `attrs` hold the method, the number of cells per metric, and the step, which is
+    None for the end.
     """
     cells = Cells(sweep)
     parameters = _parameters(sweep, cells)
     chosen = _method(sweep, parameters, method)
-    # A variance has no direction; a metric without a goal will do.
+    # A variance has no direction, so the metric does not need a goal.
     known = {objective.name: objective.goal for objective in sweep.spec.metric}
     names = list(known) if metric is None else [metric] if isinstance(metric, str) else list(metric)
     goals = [goal or known.get(name) or (None if chosen == "ped_anova" else "minimize") for name in names]
     objectives = objectives_of(sweep, names, [goal or "" for goal in goals])
-    step = common_step(sweep) if step is None else step
+    step = sweep.first_stop() if step is None else step
     columns: dict[str, Any] = {"parameter": [parameter.name for parameter in parameters]}
     counts = {}
     for objective in objectives:
-        values = _complete_values(sweep, objective.name, step)
+        values = sweep.complete_values(objective.name, step)
         rows = [i for i, cell in enumerate(cells.ids) if cell in values]
         if len(rows) < FEWEST_CELLS:
             raise MislabelError(
-                f"importances for {objective.name} need at least {FEWEST_CELLS} cells of which every run has a value; "
+                f"importances for {objective.name} need at least {FEWEST_CELLS} cells whose runs all have a value; "
                 f"{sweep.name} has {len(rows)}"
             )
         sign = 1.0 if objective.goal == "minimize" else -1.0
@@ -89,27 +88,27 @@ def importance_of(
 
 @dataclass(frozen=True)
 class _Parameter:
-    """A parameter, or several that are zipped, by its place in each cell; None where it does not vary."""
+    """A parameter, or several zipped ones, with its position in each cell; None where it is inactive."""
 
     name: str
-    places: Sequence[float | None]
+    positions: Sequence[float | None]
     distribution: FloatDistribution | IntDistribution
     words: bool = False
 
     def unit(self, rows: Sequence[int]) -> np.ndarray:
-        """The places in these cells as numbers between 0 and 1."""
-        at = np.array([self.places[i] for i in rows], float)
+        """The positions in these cells, scaled to numbers between 0 and 1."""
+        at = np.array([self.positions[i] for i in rows], float)
         if isinstance(self.distribution, FloatDistribution):
             return at
         return (at + 0.5) / float(self.distribution.high + 1)
 
     @property
     def without_order(self) -> BaseDistribution:
-        """Where places are words, those next to each other are no more alike than others."""
+        """The distribution; categorical for words, because their index means no distance."""
         return CategoricalDistribution(range(self.distribution.high + 1)) if self.words else self.distribution
 
 
-def _parameters(sweep: "Sweep", cells: Cells) -> list[_Parameter]:
+def _parameters(sweep: SweepTables, cells: Cells) -> list[_Parameter]:
     axes, grouped = sweep.spec.axes(), {name: group for group in sweep.spec.zip for name in group}
     found: dict[str, _Parameter] = {}
     for name in cells.names:
@@ -123,16 +122,16 @@ def _parameters(sweep: "Sweep", cells: Cells) -> list[_Parameter]:
         words = isinstance(spread, CategoricalDistribution)
         if words or axes[name].values is not None or axes[name].grid or sweep.spec.method.name == "grid":
             levels = {level: i for i, level in enumerate(sorted({value for value in values if value is not None}))}
-            places: list[float | None] = [None if value is None else levels[value] for value in values]
-            found[title] = _Parameter(title, places, IntDistribution(0, max(0, len(levels) - 1)), words)
+            positions: list[float | None] = [None if value is None else levels[value] for value in values]
+            found[title] = _Parameter(title, positions, IntDistribution(0, max(0, len(levels) - 1)), words)
         else:
-            places = [None if value is None else _place(value[0], spread) for value in values]
-            found[title] = _Parameter(title, places, FloatDistribution(0, 1))
+            positions = [None if value is None else _position(value[0], spread) for value in values]
+            found[title] = _Parameter(title, positions, FloatDistribution(0, 1))
     return list(found.values())
 
 
-def _place(value: float, spread: Any) -> float:
-    """Between 0 and 1, on the range's own scale; whole numbers take the space around them."""
+def _position(value: float, spread: Any) -> float:
+    """A number between 0 and 1 on the range's own scale. An integer is in the middle of its unit interval."""
     around = 0.5 if isinstance(spread, IntDistribution) else 0.0
     low, high = spread.low - around, spread.high + around
     if spread.log:
@@ -140,43 +139,35 @@ def _place(value: float, spread: Any) -> float:
     return float((value - low) / (high - low)) if high > low else 0.5
 
 
-def _method(sweep: "Sweep", parameters: Sequence[_Parameter], method: str | None) -> str:
+def _method(sweep: SweepTables, parameters: Sequence[_Parameter], method: str | None) -> str:
     if not parameters:
-        raise MislabelError(f"{sweep.name} varies no parameter, so none can be important")
-    conditional = [parameter.name for parameter in parameters if None in parameter.places]
+        raise MislabelError(f"{sweep.name} varies no parameter, so there are no importances")
+    conditional = [parameter.name for parameter in parameters if None in parameter.positions]
     chosen = method or ("ped_anova" if conditional else "fanova")
     if chosen not in METHODS:
         raise MislabelError(f"method {chosen!r} is not known{nearest(chosen, METHODS)}; there are {', '.join(METHODS)}")
     if conditional and chosen != "ped_anova":
         raise MislabelError(
-            f"{chosen} weighs parameters that vary in every cell, and {', '.join(conditional)} "
-            f"var{'ies' if len(conditional) == 1 else 'y'} under a condition; use method ped_anova"
+            f"{chosen} does not support conditional parameters, such as {', '.join(conditional)}; use method ped_anova"
         )
     return chosen
-
-
-def _complete_values(sweep: "Sweep", metric: str, step: int | None) -> Mapping[str, np.ndarray]:
-    """By cell of which all runs have one: the metric of each run, at its end or at that step."""
-    table = values_of(sweep, metric, step)
-    groups = table["value"].groupby(table["cell_id"], sort=False)
-    return {str(cell): own.to_numpy() for cell, own in groups if np.isfinite(own.to_numpy()).all()}
 
 
 def _estimated(
     parameters: Sequence[_Parameter], rows: Sequence[int], costs: Sequence[np.ndarray], method: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Importance, low and high, from the costs of each cell's seeds."""
+    """Importance, low and high of each parameter, from the costs of each cell's seeds."""
     means = np.array([own.mean() for own in costs])
     best = _importances(parameters, rows, means, method, _TREES, seed=0)
     rng = np.random.default_rng(0)
-    # A study is slow to make, and the spread of a mean over fewer cells is larger by a known factor.
+    # Building a study is slow. With fewer cells, the spread over resamples is larger by a known factor.
     count = min(len(rows), _MOST_CELLS_OF_A_STUDY) if method == "ped_anova" else len(rows)
     resampled = []
     for i in range(_RESAMPLES):
         again = np.array(
             [own[rng.integers(len(own), size=len(own))].mean() if len(own) > 1 else own[0] for own in costs]
         )
-        # Trees draw their own cells.
+        # Forests resample the cells for every tree.
         chosen = rng.integers(len(rows), size=count) if method == "ped_anova" else np.arange(count)
         some = [rows[j] for j in chosen]
         resampled.append(_importances(parameters, some, again[chosen], method, _TREES_OF_A_RESAMPLE, seed=i + 1))
@@ -200,17 +191,17 @@ def _importances(
 
 def _ped_anova(parameters: Sequence[_Parameter], rows: Sequence[int], costs: np.ndarray) -> np.ndarray:
     with quietly(), warnings.catch_warnings():
-        # A condition that holds in a single cell: it then counts for nothing, which is right.
+        # The warnings concern a condition that holds in a single cell. Its importance is then 0, which is right.
         warnings.filterwarnings("ignore", message="Some regimes for parameter")
         warnings.filterwarnings("ignore", message="Target and region quantiles")
         study = optuna.create_study(direction="minimize")
         for i, cost in zip(rows, costs, strict=True):
-            there = [parameter for parameter in parameters if parameter.places[i] is not None]
+            active = [parameter for parameter in parameters if parameter.positions[i] is not None]
             study.add_trial(
                 optuna.trial.create_trial(
                     value=float(cost),
-                    params={parameter.name: parameter.places[i] for parameter in there},
-                    distributions={parameter.name: parameter.without_order for parameter in there},
+                    params={parameter.name: parameter.positions[i] for parameter in active},
+                    distributions={parameter.name: parameter.without_order for parameter in active},
                 )
             )
         found = PedAnovaImportanceEvaluator().evaluate(study)

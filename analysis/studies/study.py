@@ -1,12 +1,12 @@
-"""A sweep as an Optuna study, in memory: everything that Optuna can say or draw of a study it then can of a sweep.
+"""A sweep as an Optuna study in memory, so that Optuna's functions and plots can be used on it.
 
-There is one trial per cell, in the order in which cells were begun. A trial is complete, with the mean over the cell's
-seeds, where every run was trained to the end and has a value; pruned, with no value, where a run was stopped early;
-and failed elsewhere: where a run diverged or has no such metric, or none has ended but by an error. Runs that failed
-are otherwise left out. A parameter is there where it varies: not where its condition does not hold.
+The study has one trial per cell, in the order in which the cells started. A trial is complete, with the mean over the
+cell's seeds as its value, if the cell can be compared: all runs were trained to the end and have a value. It is pruned,
+without a value, if a run was stopped early. It has failed otherwise: a run diverged or does not have the metric, or all
+runs failed. Runs that failed are otherwise left out. A trial has a parameter only if the parameter's condition holds.
 
-A list of numbers becomes a range of numbers, on a log scale where they are spread like that, so that axes of plots and
-distances are right; a list of words, or of true and false, is categorical.
+A list of numbers becomes a range of numbers, on a log scale if the numbers are spaced like that, so that axes of plots
+and distances are right. A list of words or booleans is categorical.
 """
 
 import warnings
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import optuna
@@ -23,52 +23,53 @@ import pyarrow as pa
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.spec.condition import parse_expression
 from mislabel.sweeps.spec.distribution import distribution
 from mislabel.sweeps.spec.model import Axis, Objective
-
-if TYPE_CHECKING:
-    from mislabel.analysis.sweep import Sweep
+from mislabel.sweeps.statistics import comparable
+from mislabel.sweeps.store.outcome import WITH_RESULT
 
 
 def study_of(
-    sweep: "Sweep",
+    sweep: SweepTables,
     metric: str | Sequence[str] | None = None,
     goal: str | Sequence[str] | None = None,
     curves: bool = True,
 ) -> optuna.Study:
-    """The study of the objectives, or of any other metrics with a goal each.
+    """The study of the objectives, or of other metrics with a goal each.
 
-    Trials have the cell's id, its number of seeds, and for each objective the standard error of the mean as user
-    attributes, and as intermediate values the mean curve of the first objective as far as every run has one; without
-    `curves`, which take longest to read, they have none.
+    A trial's user attributes are the cell's id, its number of seeds, and the standard error of each objective's mean.
+    Its intermediate values are the mean curve of the first objective, up to the last step at which every run has a
+    value. `curves=False` omits them, because reading curves takes the most time.
     """
     objectives = objectives_of(sweep, metric, goal)
     cells = Cells(sweep)
-    tables = [
-        {row["cell_id"]: row for row in sweep.cells(objective.name, by="cell_id").to_dict("records")}
-        for objective in objectives
-    ]
+    tables = []
+    for objective in objectives:
+        table = sweep.cells(objective.name, by="cell_id")
+        rows = table.assign(comparable=comparable(table)).to_dict("records")
+        tables.append({row["cell_id"]: row for row in rows})
     shown = _mean_curves(sweep, objectives[0].name) if curves else {}
     with quietly():
         study = optuna.create_study(directions=[o.goal for o in objectives], study_name=sweep.name)
         study.set_metric_names([objective.name for objective in objectives])
         for i, cell in enumerate(cells.ids):
-            rows = [table.get(cell) for table in tables]
-            study.add_trial(_trial(cells, i, objectives, rows, shown.get(cell, {})))
+            found = [table[cell] for table in tables if cell in table]
+            study.add_trial(_trial(cells, i, objectives, found, shown.get(cell, {})))
     return study
 
 
 def objectives_of(
-    sweep: "Sweep", metric: str | Sequence[str] | None = None, goal: str | Sequence[str] | None = None
+    sweep: SweepTables, metric: str | Sequence[str] | None = None, goal: str | Sequence[str] | None = None
 ) -> list[Objective]:
-    """The objectives of the spec, or these metrics with the goals given, or else those that the spec has for them."""
+    """The objectives of the spec, or these metrics with the given goals; a goal defaults to the spec's."""
     known = {objective.name: objective.goal for objective in sweep.spec.metric}
     names = list(known) if metric is None else [metric] if isinstance(metric, str) else list(metric)
     goals = [goal] * len(names) if goal is None or isinstance(goal, str) else list(goal)
     if not names:
-        raise MislabelError(f'{sweep.name} names no objective; name one, such as metric="loss", goal="minimize"')
+        raise MislabelError(f'{sweep.name} has no objective; name one, such as metric="loss", goal="minimize"')
     if len(goals) != len(names):
         raise MislabelError(f"{len(names)} metrics need a goal each, not {len(goals)}")
     objectives = []
@@ -77,15 +78,15 @@ def objectives_of(
         chosen = wanted or known.get(name)
         if chosen not in ("minimize", "maximize"):
             given = "has no goal in the spec" if chosen is None else f"can't have the goal {chosen!r}"
-            raise MislabelError(f'{name} {given}; give goal="minimize" or goal="maximize"')
+            raise MislabelError(f'{name} {given}; use goal="minimize" or goal="maximize"')
         objectives.append(Objective.model_validate({"name": name, "goal": chosen}))
     return objectives
 
 
 class Cells:
-    """The cells of a sweep in the order in which they were begun, with what varies as Optuna sees it."""
+    """The cells of a sweep in the order in which they started, with their varying parameters as Optuna sees them."""
 
-    def __init__(self, sweep: "Sweep") -> None:
+    def __init__(self, sweep: SweepTables) -> None:
         axes = sweep.spec.axes()
         self._conditions = {name: parse_expression(axis.when) for name, axis in axes.items() if axis.when}
         read = {name for condition in self._conditions.values() for name in condition.names}
@@ -98,7 +99,7 @@ class Cells:
             finished_at=("finished_at", "max"),
             **{name: (name, "first") for name in columns},
         )
-        # The runs of a pack begin together. Draws have no order; by their values they would look like a search.
+        # The runs of a pack start together. Random cells have no order: sorted by value, they would look like a search.
         ties = self.names if sweep.spec.method.name == "grid" else ["cell_id"]
         table = table.sort_values(["started_at", *ties], kind="stable")
         self.table = table
@@ -120,35 +121,31 @@ class Cells:
         held = np.broadcast_to(self._conditions[name].holds(columns), (len(self.ids),))
         return [bool(value) for value in held]
 
-    @property
-    def conditional(self) -> list[str]:
-        return [name for name in self.names if name in self._conditions]
-
     def parameters(self, i: int) -> dict[str, Any]:
-        """What varies in this cell."""
+        """The parameters that vary in this cell."""
         return {name: self.values[name][i] for name in self.names if self.active[name][i]}
 
     @cached_property
     def spans(self) -> list[tuple[datetime, datetime]]:
-        """From when to when each was trained, in local time without a zone, as Optuna writes it."""
+        """Start and end of each cell's training, in local time without a zone, as Optuna writes it."""
         times = [self.table[name].dt.to_pydatetime() for name in ("started_at", "finished_at")]
         local = [[time.astimezone().replace(tzinfo=None) for time in column] for column in times]
         return list(zip(*local, strict=True))
 
 
 def numeric(axis: Axis, integer: bool) -> BaseDistribution:
-    """As a search sees the axis, but for a list of numbers, which becomes a range."""
+    """The distribution that a search uses for the axis, except that a list of numbers becomes a range."""
     if axis.values is None or any(isinstance(value, str | bool) for value in axis.values):
         return distribution(axis, integer)
     numbers = sorted(float(value) for value in axis.values)
-    log = spread_like_a_log(numbers)
+    log = is_spaced_by_factors(numbers)
     if integer:
         return IntDistribution(int(numbers[0]), int(numbers[-1]), log=log)
     return FloatDistribution(numbers[0], numbers[-1], log=log)
 
 
-def spread_like_a_log(numbers: Sequence[float]) -> bool:
-    """Whether ratios of neighbours are more alike than differences; of two numbers, whether one is tenfold."""
+def is_spaced_by_factors(numbers: Sequence[float]) -> bool:
+    """Whether the ratios of neighbours vary less than their differences. Two numbers need a ratio of 10 or more."""
     if numbers[0] <= 0 or len(numbers) < 2:
         return False
     if len(numbers) == 2:
@@ -158,13 +155,16 @@ def spread_like_a_log(numbers: Sequence[float]) -> bool:
 
 
 def widened(found: BaseDistribution, values: Sequence[Any]) -> BaseDistribution:
-    """With room for all values: an earlier spec of the sweep, or a cell that was tried first, may have had others."""
+    """The distribution, widened to contain all values.
+
+    Some may be outside of the spec's range: those of an earlier revision of the spec, or of a cell to try first.
+    """
     if isinstance(found, CategoricalDistribution):
         # True and 1 are equal, but not the same choice.
         more = {(type(value), value): value for value in (*found.choices, *values)}
         return CategoricalDistribution(list(more.values()))
     assert isinstance(found, FloatDistribution | IntDistribution)
-    if not values or all(found._contains(value) for value in values):
+    if all(_contains(found, value) for value in values):
         return found
     low, high = min(found.low, *values), max(found.high, *values)
     log = found.log and low > 0
@@ -173,26 +173,29 @@ def widened(found: BaseDistribution, values: Sequence[Any]) -> BaseDistribution:
     )
 
 
+def _contains(found: FloatDistribution | IntDistribution, value: float) -> bool:
+    steps = (value - found.low) / (found.step or 1)
+    return found.low <= value <= found.high and (found.step is None or abs(steps - round(steps)) < 1e-8)
+
+
 def _trial(
     cells: Cells, i: int, objectives: Sequence[Objective], rows: Sequence[Any], curve: Mapping[int, float]
 ) -> FrozenTrial:
+    """`rows` has the cell's row in the table of each objective; it is empty if all runs failed."""
     parameters = cells.parameters(i)
-    ended = [row for row in rows if row is not None]
-    values = [float(row["mean"]) if row["n"] == row["runs"] else float("nan") for row in ended]
-    attributes: dict[str, Any] = {"cell_id": cells.ids[i], "seeds": int(ended[0]["runs"]) if ended else 0}
-    for objective, row in zip(objectives, ended, strict=False):
+    attributes: dict[str, Any] = {"cell_id": cells.ids[i], "seeds": int(rows[0]["runs"]) if rows else 0}
+    for objective, row in zip(objectives, rows, strict=False):
         if row["n"] > 1:
             attributes[f"{objective.name}_std_error"] = float(row["std"] / np.sqrt(row["n"]))
-    if ended and ended[0]["stopped"]:
+    state = TrialState.FAIL
+    if rows and rows[0]["stopped"]:
         state = TrialState.PRUNED
-        attributes["stopped"] = int(ended[0]["stopped"])
-    elif ended and np.isfinite(values).all():
+        attributes["stopped"] = int(rows[0]["stopped"])
+    elif rows and all(row["comparable"] for row in rows):
         state = TrialState.COMPLETE
-    else:
-        state = TrialState.FAIL
     trial = optuna.trial.create_trial(
         state=state,
-        values=values if state == TrialState.COMPLETE else None,
+        values=[float(row["mean"]) for row in rows] if state == TrialState.COMPLETE else None,
         params=parameters,
         distributions={name: cells.distributions[name] for name in parameters},
         user_attrs=attributes,
@@ -202,12 +205,12 @@ def _trial(
     return trial
 
 
-def _mean_curves(sweep: "Sweep", metric: str) -> dict[str, dict[int, float]]:
-    """By cell: the mean at each step at which all of its runs have a value; those that remain would flatter."""
+def _mean_curves(sweep: SweepTables, metric: str) -> dict[str, dict[int, float]]:
+    """By cell: the mean at each step at which all its runs have a value."""
     table = sweep.curve(metric, by="cell_id")
     runs = sweep.read("runs", ["cell_id", "status"])
-    counts = runs[runs["status"].isin(["done", "stopped", "diverged"])]["cell_id"].value_counts()
-    table = table[(table["n"] == table["cell_id"].map(counts)) & np.isfinite(table["mean"])]
+    counts = runs[runs["status"].isin(WITH_RESULT)]["cell_id"].value_counts()
+    table = table[table["n"] == table["cell_id"].map(counts)]
     found: dict[str, dict[int, float]] = defaultdict(dict)
     for cell, step, mean in zip(table["cell_id"], table["step"].tolist(), table["mean"].tolist(), strict=True):
         found[cell][step] = mean
@@ -216,7 +219,7 @@ def _mean_curves(sweep: "Sweep", metric: str) -> dict[str, dict[int, float]]:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Without a word on every study that is made, and on what Optuna regards as experimental."""
+    """Suppress Optuna's log messages and its warnings about experimental functions."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:

@@ -125,7 +125,8 @@ def status(as_json: bool) -> None:
 
 
 def _show(state: Any, found: list[Any], queue: list[dict[str, Any]], mlflow: bool) -> None:
-    from mislabel.sweeps.commands.screen import columns, duration
+    from mislabel.sweeps.commands.screen import columns
+    from mislabel.sweeps.formatting import duration
 
     rows = [
         (

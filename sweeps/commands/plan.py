@@ -87,7 +87,8 @@ def plan_as_json(plan: "Plan") -> dict[str, Any]:
 
 
 def _text(plan: "Plan") -> str:
-    from mislabel.sweeps.commands.screen import amount, columns, count, duration
+    from mislabel.sweeps.commands.screen import columns
+    from mislabel.sweeps.formatting import amount, count, duration
 
     sizes = sorted({group.size for group in plan.groups.values()})
     shown = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}" if sizes else "0"
@@ -141,7 +142,7 @@ def _branches(plan: "Plan") -> str:
 
 
 def _firsts(spec: "Spec") -> str:
-    from mislabel.sweeps.commands.screen import count
+    from mislabel.sweeps.formatting import count
 
     given = f"{count(len(spec.try_first), 'cell')} to try first" if spec.try_first else ""
     learnt = f"learns from {', '.join(spec.start_from)}" if spec.start_from else ""
@@ -149,7 +150,7 @@ def _firsts(spec: "Spec") -> str:
 
 
 def _budget(spec: "Spec") -> str:
-    from mislabel.sweeps.commands.screen import duration
+    from mislabel.sweeps.formatting import duration
 
     runs = f"{spec.budget.runs:,} runs" if spec.budget.runs else ""
     wall = duration(spec.budget.wall) if spec.budget.wall else ""

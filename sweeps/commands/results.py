@@ -1,7 +1,7 @@
 """`mislabel results`: print the table of cells."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -66,7 +66,8 @@ def table_of_cells(store: str, name: str, metrics: Sequence[str] = (), by: Seque
 
 def print_cells(table: "pd.DataFrame", most: int | None = None) -> None:
     """Print the table with each mean as mean ± half the interval; `most` limits the rows."""
-    from mislabel.sweeps.commands.screen import columns, count
+    from mislabel.sweeps.commands.screen import columns
+    from mislabel.sweeps.formatting import count, value_text, with_interval
 
     metrics = [column.removesuffix("_low") for column in table.columns if column.endswith("_low")]
     hidden = {f"{metric}{end}" for metric in metrics for end in ("_std", "_low", "_high")} | {"cell_id"}
@@ -76,20 +77,12 @@ def print_cells(table: "pd.DataFrame", most: int | None = None) -> None:
     header = [column for column in table.columns if column not in hidden and column not in metrics]
     rows = []
     for _, row in (table if most is None else table.head(most)).iterrows():
-        shown = [("yes" if row[name] else "–") if name == "front" else _plain(row[name]) for name in header]
-        rows.append(shown + [_with_interval(row[m], row[f"{m}_high"] - row[m]) for m in metrics])
-    click.echo(columns(rows, [*("seeds" if name == "runs" else name for name in header), *metrics]))
+        values = {name: value_text(row[name], digits=6) for name in header}
+        if "front" in values:
+            values["front"] = "yes" if row["front"] else "–"
+        rows.append([*values.values(), *(with_interval(row[m], row[f"{m}_high"]) for m in metrics)])
+    # A row that joins several cells has several runs per seed.
+    runs = "seeds" if "cell_id" in table else "runs"
+    click.echo(columns(rows, [*(runs if name == "runs" else name for name in header), *metrics]))
     if most is not None and len(table) > most:
         options.say(f"… and {count(len(table) - most, 'more cell')}; `mislabel results` prints all")
-
-
-def _plain(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _with_interval(mean: float, half: float) -> str:
-    if mean != mean:
-        return "–"
-    if half != half:
-        return f"{mean:.4g}"
-    return f"{mean:.4g} ± {half:.2g}"

@@ -215,7 +215,7 @@ def _interruptible(launch: "Launch", tell: Callable[[str], None], show: Callable
 
 
 def _counted(launch: "Launch") -> str:
-    from mislabel.sweeps.commands.screen import count
+    from mislabel.sweeps.formatting import count
 
     plan = launch.plan
     has = plan.runs - plan.missing
@@ -225,7 +225,7 @@ def _counted(launch: "Launch") -> str:
 
 
 def _say_plan(launch: "Launch") -> None:
-    from mislabel.sweeps.commands.screen import count, duration
+    from mislabel.sweeps.formatting import count, duration
 
     plan = launch.plan
     resumed = f", {len(plan.resumed)} of them from a checkpoint" if plan.resumed else ""
@@ -243,7 +243,7 @@ def tracking_uri_of(store: "Store", given: str | None) -> str | None:
 
 
 def _exit_code(failed: int) -> ExitCode:
-    from mislabel.sweeps.commands.screen import count
+    from mislabel.sweeps.formatting import count
 
     if failed:
         again = "--retry-failed runs them again, up to budget.failures times"
@@ -265,7 +265,7 @@ def _print_cells(address: str, name: str, as_json: bool) -> None:
 
 
 def _say_end(launch: "Launch") -> None:
-    from mislabel.sweeps.commands.screen import count, duration
+    from mislabel.sweeps.formatting import count, duration
     from mislabel.sweeps.store.outcome import StopCause
 
     driver = launch.driver

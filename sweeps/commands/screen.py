@@ -1,4 +1,4 @@
-"""Text for the terminal: durations, sizes, tables, and the progress of a running sweep."""
+"""Text for the terminal: tables, and the progress of a running sweep."""
 
 import sys
 import time
@@ -6,33 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from mislabel.sweeps.formatting import duration, value_text
+
 if TYPE_CHECKING:
     from mislabel.sweeps.run.driver import Driver
     from mislabel.sweeps.spec.model import Spec
 
 _LINE_SECONDS = 10.0
-
-
-def duration(seconds: float) -> str:
-    if seconds < 1:
-        return "under 1 s"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"
-
-
-def amount(size: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def columns(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:
@@ -69,10 +49,8 @@ def progress_text(driver: "Driver", spec: "Spec") -> str:
     if progress.seconds_left is not None and not driver.stop_reason:
         parts.append(f"{duration(progress.seconds_left)} left")
     if driver.means.best:
-        at = ", ".join(
-            f"{name} {v:.4g}" if isinstance(v, float) else f"{name} {v}" for name, v in driver.best_cell.items()
-        )
-        parts.append(f"best {spec.metric[0].name} {driver.means.best[0]:.4g}" + (f" at {at}" if at else ""))
+        at = ", ".join(f"{name} {value_text(value)}" for name, value in driver.best_cell.items())
+        parts.append(f"best {spec.metric[0].name} {value_text(driver.means.best[0])}" + (f" at {at}" if at else ""))
     if driver.stop_reason:
         parts.append("stopping: saving checkpoints")
     return " · ".join(parts)

@@ -15,7 +15,8 @@ def command(name: str, store: str, as_json: bool) -> None:
     """Say how far a sweep is: runs by status, what is running, time left, failures with their reason."""
     from mislabel.cluster.jobs.queue_view import entries_of_store, is_starting
     from mislabel.sweeps.commands.list import state_of
-    from mislabel.sweeps.commands.screen import columns, duration
+    from mislabel.sweeps.commands.screen import columns
+    from mislabel.sweeps.formatting import duration
     from mislabel.sweeps.store.store import Store
 
     at = Store(store)

@@ -16,8 +16,9 @@ def command(names: tuple[str, ...], store: str, tracking_uri: str | None) -> Non
     Without NAMES, update all sweeps of the store. Syncing again changes nothing.
     """
     from mislabel.analysis.mlflow_view.view import default_uri, sync
-    from mislabel.sweeps.commands.screen import count, counting
+    from mislabel.sweeps.commands.screen import counting
     from mislabel.sweeps.errors import MislabelError
+    from mislabel.sweeps.formatting import count
     from mislabel.sweeps.store.store import Store
 
     at = Store(store)

@@ -48,6 +48,7 @@ def _listed(store: str, name: str, kept: list[str]) -> str:
     """The runs with weights, best first: id, seed, varied parameters and objectives."""
     import mislabel
     from mislabel.sweeps.commands.screen import columns
+    from mislabel.sweeps.formatting import value_text
 
     if not kept:
         say("no weights were kept; add `keep: weights` to the spec before training")
@@ -58,5 +59,5 @@ def _listed(store: str, name: str, kept: list[str]) -> str:
     table = sweep.read("runs", shown, {"run_id": kept})
     if objectives:
         table = table.sort_values(objectives[0], ascending=sweep.spec.metric[0].goal == "minimize")
-    rows = [[f"{v:.6g}" if isinstance(v, float) else str(v) for v in row] for row in table.itertuples(index=False)]
+    rows = [[value_text(value, digits=6) for value in row] for row in table.itertuples(index=False)]
     return columns(rows, shown)

@@ -1,4 +1,4 @@
-"""A finished sweep, and real databases and a real server to show it."""
+"""A finished sweep, real MLflow databases, and a real MLflow server."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ from tests.cluster.heads import until
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With MLflow's tables, which take seconds to make."""
+    """A database with MLflow's tables, which take seconds to create."""
     path = tmp_path_factory.mktemp("empty") / "mlflow.db"
     MlflowClient(f"sqlite:///{path}").search_experiments()
     return path
@@ -35,14 +35,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def files(store: Store, finished: Path) -> SweepFiles:
-    """A finished sweep in a store of its own: three cells from two seeds."""
+    """A copy of the finished sweep: three cells with two seeds each."""
     shutil.copytree(finished, str(store.folder), dirs_exist_ok=True)
     return store.sweep("bowls")
 
 
 @pytest.fixture
 def uri(store: Store, empty_database: Path) -> str:
-    """The store's own database."""
+    """The address of the store's own database."""
     address = default_uri(store)
     assert address is not None
     assert store.folder is not None
@@ -53,7 +53,7 @@ def uri(store: Store, empty_database: Path) -> str:
 
 @pytest.fixture
 def server(tmp_path: Path, empty_database: Path) -> Iterator[str]:
-    """A real MLflow server on a port of this machine."""
+    """The address of a real MLflow server on this machine."""
     folder = tmp_path / "server"
     folder.mkdir()
     shutil.copy(empty_database, folder)

@@ -1,4 +1,4 @@
-"""What MLflow shows of a sweep, read back from it."""
+"""Read back from MLflow what it shows of a sweep."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def parent_of(uri: str, name: str = "bowls") -> Any:
 
 
 def nested_runs(uri: str, name: str = "bowls") -> dict[str, Any]:
-    """By name."""
+    """The nested runs by name."""
     parent = parent_of(uri, name).info.run_id
     nested = [run for run in shown_runs(uri, name) if run.data.tags.get("mlflow.parentRunId") == parent]
     assert len({run.info.run_name for run in nested}) == len(nested) == len(shown_runs(uri, name)) - 1
@@ -44,6 +44,6 @@ def runs_table(files: SweepFiles) -> pd.DataFrame:
 
 
 def nobodys_address(user: str = "") -> str:
-    """Of a server that is not there."""
+    """The address of a server that does not exist."""
     (port,) = free_ports("127.0.0.1", 1)
     return f"http://{user}127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""The view of a sweep that runs: it follows, and neither holds the sweep up nor breaks it."""
+"""The view of a running sweep follows it, and neither delays nor breaks it."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ def test_a_running_sweep_is_followed_to_its_end(store: Store, uri: str) -> None:
     assert parent_of(uri).info.status == "FINISHED"
 
 
-def test_a_server_that_is_down_is_told_once_and_the_sweep_goes_on(store: Store) -> None:
+def test_a_server_that_is_down_is_reported_once_and_the_sweep_continues(store: Store) -> None:
     launch = prepared(store)
     said: list[str] = []
     address = nobodys_address()
@@ -47,25 +47,25 @@ def test_a_server_that_is_down_is_told_once_and_the_sweep_goes_on(store: Store) 
         launch.finish()
         until(lambda: bool(said), 60)
         time.sleep(1)
-    assert said[0].startswith(f"MLflow at {address}: can't be reached; the sweep goes on")
-    assert said[-1] == "MLflow does not show all of bowls yet; `mislabel sync bowls` completes it"
+    assert address in said[0]
+    assert "mislabel sync bowls" in said[-1]
     assert [text for text in said[1:-1] if not text.startswith("writing")] == []
     assert len(runs_table(launch.files)) == 6
-    with pytest.raises(MislabelError, match="can't be reached"):
+    with pytest.raises(MislabelError, match=address):
         sync(launch.files, address)
 
 
-def test_leaving_a_sweep_waits_for_mlflow_only_so_long(store: Store, uri: str) -> None:
+def test_the_end_of_a_sweep_waits_for_mlflow_up_to_a_limit(store: Store, uri: str) -> None:
     launch = prepared(store)
     said: list[str] = []
     began = time.monotonic()
     with following(launch.files, uri, said.append, last_seconds=0.2):
         pass
     assert time.monotonic() - began < 2
-    assert said[-1] == "MLflow does not show all of bowls yet; `mislabel sync bowls` completes it"
+    assert "mislabel sync bowls" in said[-1]
 
 
-def test_a_sweep_that_is_all_there_is_left_at_once(store: Store, files: SweepFiles, uri: str) -> None:
+def test_a_complete_view_needs_no_waiting(store: Store, files: SweepFiles, uri: str) -> None:
     sync(files, uri)
     said: list[str] = []
     with following(files, uri, said.append, last_seconds=0):
@@ -74,10 +74,11 @@ def test_a_sweep_that_is_all_there_is_left_at_once(store: Store, files: SweepFil
     Path(uri.removeprefix("sqlite:///")).unlink()
     with following(files, uri, said.append, last_seconds=0):
         pass
-    assert said == ["MLflow does not show all of bowls yet; `mislabel sync bowls` completes it"]
+    (text,) = said
+    assert "mislabel sync bowls" in text
 
 
-def test_an_error_of_the_sweep_is_not_lost_in_the_view(store: Store) -> None:
+def test_an_error_of_the_sweep_is_raised_through_the_view(store: Store) -> None:
     files = prepared(store).files
     with (
         pytest.raises(ZeroDivisionError),

@@ -1,47 +1,35 @@
-"""Curves and last values as MLflow shows them: few points, all of them finite."""
-
-from pathlib import Path
+"""Curves and last values in MLflow: few points, and only finite ones."""
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 
+import mislabel
 from mislabel.analysis.mlflow_view.points import Span, finals_of, points_of
 from mislabel.analysis.mlflow_view.view import sync
 from mislabel.sweeps.store.store import Store
 from tests.analysis.mlflow_view.shown import MLFLOWS_OWN_WARNINGS, client_of, nested_runs, runs_table
-from tests.bowls import run
+from tests.bowls import cut_short, run
 
 pytestmark = MLFLOWS_OWN_WARNINGS
 
 
-def test_a_run_that_stopped_early_counts_on_with_its_last_value(store: Store, uri: str, tmp_path: Path) -> None:
-    whole = run(store, parameters={"x": 1.0, "steps": 3, "frames": 4, "spacing": "linear"}).files
-    runs, curves = whole.read("runs"), whole.read("curves").to_pandas()
-    early, other = runs["run_id"].to_pylist()
-    curves = curves[(curves["run_id"] != early) | (curves["step"] <= 1)]
-    last = curves[(curves["run_id"] == early) & (curves["step"] == 1)].iloc[0]
-    for column, value in {"status": "stopped", "step": 1, "loss": last["loss"]}.items():
-        changed = pa.array([value, runs[column][1].as_py()])
-        runs = runs.set_column(runs.column_names.index(column), column, changed)
-    cut = Store(str(tmp_path / "cut")).sweep("bowls")
-    cut.revise_spec(str(whole.read_text("spec.yaml")))
-    cut.write_part("part", {"runs": runs, "curves": pa.Table.from_pandas(curves, preserve_index=False)})
-    sync(cut, uri)
+def test_a_curve_ends_where_the_first_run_was_stopped_in_the_mean_of_the_tables(store: Store, uri: str) -> None:
+    files = run(store, parameters={"x": 1.0, "steps": 3, "frames": 4, "spacing": "linear"}).files
+    cut_short(files, files.read("runs")["run_id"].to_pylist()[:1], 1)
+    sync(files, uri)
     (shown,) = nested_runs(uri).values()
-    losses = curves[curves["run_id"] == other].set_index("step")["loss"]
-    start = curves[curves["step"] == 0]["loss"].mean()
-    expected = {0: start} | {step: (losses[step] + last["loss"]) / 2 for step in (1, 2, 3)}
+    losses = files.read("curves").to_pandas().groupby("step")["loss"].mean()
     history = client_of(uri).get_metric_history(shown.info.run_id, "loss")
-    assert {point.step: point.value for point in history} == pytest.approx(expected)
+    assert {point.step: point.value for point in history} == pytest.approx({0: losses[0], 1: losses[1]})
+    (row,) = mislabel.load(store.address, "bowls").cells("loss").to_dict("records")
+    assert shown.data.metrics["loss"] == pytest.approx(row["mean"])
+    assert shown.data.metrics["loss_std"] == pytest.approx(row["std"])
 
 
-def test_values_that_are_not_finite_are_left_out() -> None:
+def test_values_that_are_not_finite_are_not_written() -> None:
     curves = pd.DataFrame({"loss": [8.0, np.nan, 2.0], "margin": [np.nan] * 3}, index=[0, 1, 2])
-    finals = finals_of(
-        pd.DataFrame({"loss": [1.0, 3.0, np.inf], "margin": [np.nan, -np.inf, np.nan]}), ["loss", "margin"]
-    )
+    finals = finals_of(pd.DataFrame({"loss": [1.0, 3.0, np.inf], "margin": [np.nan, -np.inf, np.nan]}))
     points = list(points_of(finals, curves, Span(1000, 3000, 2), most=50))
     assert [(p.metric, p.value, p.time, p.step) for p in points] == [
         ("loss", 8.0, 1000, 0),
@@ -50,7 +38,7 @@ def test_values_that_are_not_finite_are_left_out() -> None:
     ]
 
 
-def test_thinning_keeps_both_ends_and_the_limit(store: Store, uri: str) -> None:
+def test_thinned_curves_keep_both_ends_and_the_limit(store: Store, uri: str) -> None:
     parameters = {"x": {"values": [0.0, 1.0]}, "rate": 0.05, "steps": 60, "frames": 61, "spacing": "linear"}
     files = run(store, parameters=parameters, track={"points": 7}).files
     sync(files, uri)
@@ -63,8 +51,8 @@ def test_thinning_keeps_both_ends_and_the_limit(store: Store, uri: str) -> None:
         assert shown.data.metrics["loss"] == pytest.approx(means[shown.data.tags["mislabel.cell"]])
 
 
-def test_of_a_flat_stretch_only_the_ends_are_written() -> None:
+def test_only_the_ends_of_a_flat_stretch_are_written() -> None:
     curves = pd.DataFrame({"accuracy": [0.5, 0.7, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]})
-    finals = finals_of(pd.DataFrame({"accuracy": [1.0]}), ["accuracy"])
+    finals = finals_of(pd.DataFrame({"accuracy": [1.0]}))
     points = [(p.step, p.value) for p in points_of(finals, curves, Span(0, 9, 9), most=50)]
     assert points == [(0, 0.5), (1, 0.7), (2, 0.9), (3, 1.0), (9, 1.0)]

@@ -1,5 +1,6 @@
-"""A view that is written again: what is new is added, what was lost is mended, the rest is left alone."""
+"""A second sync adds what is new, restores what was deleted, and changes nothing else."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -44,14 +45,14 @@ def test_more_seeds_replace_a_cell_and_more_values_add_to_it(store: Store, files
     assert not set(old.values()) & {shown.info.run_id for shown in nested.values()}
 
 
-def test_a_parameter_that_begins_to_vary_is_in_every_name(store: Store, files: SweepFiles, uri: str) -> None:
+def test_a_newly_varying_parameter_is_in_every_name(store: Store, files: SweepFiles, uri: str) -> None:
     sync(files, uri)
     run(store, parameters={"x": {"values": [0.0, 1.0, 2.0]}, "level": {"values": [1, 5]}})
     assert sync(files, uri) == 6
     assert set(nested_runs(uri)) == {f"x={x} level={level}" for x in (0, 1, 2) for level in (1, 5)}
 
 
-def test_what_was_deleted_is_written_again(files: SweepFiles, uri: str) -> None:
+def test_deleted_runs_and_experiments_are_restored(files: SweepFiles, uri: str) -> None:
     sync(files, uri)
     values = {name: shown.data.metrics for name, shown in nested_runs(uri).items()}
 
@@ -71,7 +72,7 @@ def test_what_was_deleted_is_written_again(files: SweepFiles, uri: str) -> None:
     restored(3)
 
 
-def test_artifacts_lie_beside_the_database(files: SweepFiles, uri: str, tmp_path: Path) -> None:
+def test_artifacts_are_stored_beside_the_database(files: SweepFiles, uri: str, tmp_path: Path) -> None:
     other = tmp_path / "other folder"
     other.mkdir()
     shutil.copy(uri.removeprefix("sqlite:///"), other)
@@ -79,7 +80,7 @@ def test_artifacts_lie_beside_the_database(files: SweepFiles, uri: str, tmp_path
     assert list(other.glob("mlartifacts/bowls/*/artifacts/spec.yaml"))
 
 
-def test_a_write_that_was_cut_off_is_mended(files: SweepFiles, uri: str) -> None:
+def test_an_interrupted_sync_is_completed_by_the_next(files: SweepFiles, uri: str) -> None:
     written = []
 
     def cut_off() -> bool:
@@ -90,13 +91,13 @@ def test_a_write_that_was_cut_off_is_mended(files: SweepFiles, uri: str) -> None
         View(files, uri).sync(True, cancelled=cut_off)
     unfinished = nested_runs(uri)
     assert len(unfinished) == 2
-    # As if it had ended before its last word.
+    # The digest is written last: without it, the nested run is unfinished.
     client_of(uri).delete_tag(unfinished["x=0"].info.run_id, "mislabel.digest")
     assert sync(files, uri) == 2
     assert set(nested_runs(uri)) == {"x=0", "x=1", "x=2"}
 
 
-def test_another_choice_of_nested_runs_replaces_the_first(store: Store, files: SweepFiles, uri: str) -> None:
+def test_nested_runs_are_replaced_when_the_spec_tracks_others(store: Store, files: SweepFiles, uri: str) -> None:
     sync(files, uri)
     sync(run(store, track={"per": "run"}).files, uri)
     assert len(nested_runs(uri)) == 6
@@ -105,7 +106,7 @@ def test_another_choice_of_nested_runs_replaces_the_first(store: Store, files: S
     assert parent_of(uri).data.metrics["runs_done"] == 6
 
 
-def test_sweeps_of_one_name_in_two_stores_leave_each_other_alone(files: SweepFiles, uri: str, tmp_path: Path) -> None:
+def test_sweeps_of_the_same_name_in_two_stores_are_kept_apart(files: SweepFiles, uri: str, tmp_path: Path) -> None:
     sync(files, uri)
     others = run(Store(str(tmp_path / "other")), parameters={"x": {"values": [5.0]}}).files
     assert sync(others, uri) == 1
@@ -113,7 +114,7 @@ def test_sweeps_of_one_name_in_two_stores_leave_each_other_alone(files: SweepFil
     assert len(shown_runs(uri)) == 4 + 2
 
 
-def test_making_the_database_says_nothing(store: Store, files: SweepFiles, uri: str) -> None:
+def test_creating_the_database_prints_nothing(store: Store, files: SweepFiles, uri: str) -> None:
     Path(uri.removeprefix("sqlite:///")).unlink()
     code = (
         "import sys\nfrom mislabel.sweeps.store.store import Store\n"
@@ -123,6 +124,12 @@ def test_making_the_database_says_nothing(store: Store, files: SweepFiles, uri: 
     done = subprocess.run([sys.executable, "-c", code, store.address, uri], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
     assert len(nested_runs(uri)) == runs_table(files)["cell_id"].nunique()
+
+
+def test_a_sync_does_not_change_the_environment(files: SweepFiles, uri: str) -> None:
+    before = dict(os.environ)
+    sync(files, uri)
+    assert dict(os.environ) == before
 
 
 def test_a_password_in_the_address_is_not_shown(files: SweepFiles) -> None:

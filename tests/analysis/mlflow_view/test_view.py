@@ -1,4 +1,4 @@
-"""The MLflow view against the store that it is a view of."""
+"""The MLflow view, compared with the store."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ def test_a_sweep_is_an_experiment_with_one_parent_and_a_nested_run_per_cell(file
     assert parent.data.params == {"task": "bowl", "method": "grid"}
 
 
-def test_values_are_the_stores_means_over_seeds(store: Store, uri: str) -> None:
+def test_values_are_the_means_over_seeds_in_the_store(store: Store, uri: str) -> None:
     files = run(store, seeds=4).files
     sync(files, uri)
     runs, curves = runs_table(files), files.read("curves").to_pandas()
@@ -58,7 +58,7 @@ def test_times_are_those_of_the_runs(files: SweepFiles, uri: str) -> None:
     assert parent_of(uri).info.start_time == int(runs["started_at"].min().timestamp() * 1000)
 
 
-def test_the_parent_tells_what_varied_what_is_best_and_where_it_comes_from(store: Store, uri: str) -> None:
+def test_the_parent_shows_parameters_best_cells_and_provenance(store: Store, uri: str) -> None:
     files = run(
         store, parameters={"x": {"values": [0.0, 1.0, 2.0]}, "rate": {"min": 0.4, "max": 0.8, "points": 2}}
     ).files
@@ -68,8 +68,8 @@ def test_the_parent_tells_what_varied_what_is_best_and_where_it_comes_from(store
     assert parent.data.metrics["best_loss"] == pytest.approx(best)
     note = parent.data.tags["mlflow.note.content"]
     assert "6 cells × 2 seeds" in note
-    assert "| x | 0.0, 1.0, 2.0 |" in note
-    assert "| rate | 0.4 … 0.8 (linear, 2 points) |" in note
+    assert "| x | 0, 1, 2 |" in note
+    assert "| rate | 0.4 … 0.8 (2 points) |" in note
     assert f"| 2 | 0.8 | [{best:.4g} ± " in note
     assert f"mislabel.load({store.address!r}, 'bowls')" in note
     launch = files.launches()[-1]
@@ -93,15 +93,15 @@ def test_a_cell_is_shown_when_all_its_seeds_have_ended_or_the_sweep_has(store: S
     assert parent_of(uri).info.status == "FAILED"
 
 
-def test_a_sweep_without_any_run_yet_has_its_page(store: Store, uri: str) -> None:
+def test_a_sweep_without_runs_has_a_page(store: Store, uri: str) -> None:
     files = prepared(store).files
     assert sync(files, uri, final=False) == 0
     assert parent_of(uri).info.status == "RUNNING"
     assert nested_runs(uri) == {}
 
 
-def test_runs_that_diverged_count_with_what_they_have(store: Store, uri: str) -> None:
-    files = run(store, parameters={"x": 1.0, "trouble": {"values": [0, 2]}}).files
+def test_diverged_runs_have_a_curve_and_no_value_at_the_end(store: Store, uri: str) -> None:
+    files = run(store, parameters={"x": 1.0, "trouble": {"values": [0, 2]}, "frames": 9, "spacing": "linear"}).files
     sync(files, uri)
     nested = nested_runs(uri)
     assert nested["trouble=2"].data.tags["mislabel.status"] == "2 diverged"
@@ -109,9 +109,12 @@ def test_runs_that_diverged_count_with_what_they_have(store: Store, uri: str) ->
     history = client_of(uri).get_metric_history(nested["trouble=2"].info.run_id, "loss")
     assert history
     assert all(abs(point.value) < 1e6 for point in history)
+    assert "loss_std" not in nested["trouble=2"].data.metrics
+    last = runs_table(files).query("trouble == 2")["step"].max()
+    assert max(point.step for point in history) < last
 
 
-def test_cells_on_the_front_are_tagged_as_long_as_they_are_on_it(store: Store, uri: str) -> None:
+def test_cells_are_tagged_while_they_are_on_the_front(store: Store, uri: str) -> None:
     both = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]
     space: dict[str, Any] = {"x": {"values": [0.0, 3.0]}, "rate": 1.0, "level": {"values": [1]}}
 
@@ -123,7 +126,7 @@ def test_cells_on_the_front_are_tagged_as_long_as_they_are_on_it(store: Store, u
     assert (
         "Pareto front (minimize loss, maximize height): 2 of 2 cells" in parent_of(uri).data.tags["mlflow.note.content"]
     )
-    # The same with a greater height: the first two are beaten in one objective, and no better in the other.
+    # The same cells with a greater height dominate the first two.
     space["level"] = {"values": [1, 100]}
     files = run(store, parameters=space, metric=both).files
     sync(files, uri)
@@ -133,7 +136,7 @@ def test_cells_on_the_front_are_tagged_as_long_as_they_are_on_it(store: Store, u
     assert sync(files, uri) == 0
 
 
-def test_cells_that_were_stopped_are_tagged_and_are_not_among_the_best(store: Store, uri: str) -> None:
+def test_stopped_cells_are_tagged_and_not_listed_as_best(store: Store, uri: str) -> None:
     files = run(store, parameters={"x": {"values": [0.0, 1.0, 3.0]}}).files
     sweep = mislabel.load(store.address, "bowls")
     best = sweep.read("runs", ["run_id"], {"x": 3})["run_id"].tolist()
@@ -147,7 +150,7 @@ def test_cells_that_were_stopped_are_tagged_and_are_not_among_the_best(store: St
     assert "| 3 |" not in parent_of(uri).data.tags["mlflow.note.content"]
 
 
-def test_per_run_there_is_a_nested_run_for_every_run(store: Store, uri: str) -> None:
+def test_nested_runs_can_be_per_run(store: Store, uri: str) -> None:
     files = run(store, track={"per": "run"}).files
     assert sync(files, uri) == 6
     nested = nested_runs(uri)
@@ -159,7 +162,7 @@ def test_per_run_there_is_a_nested_run_for_every_run(store: Store, uri: str) -> 
         assert shown.data.params["seed"] == shown.info.run_name[-1]
 
 
-def test_the_saved_view_lists_what_varies_and_ranks_by_the_objective(files: SweepFiles, uri: str) -> None:
+def test_the_saved_view_shows_varying_parameters_and_sorts_by_the_objective(files: SweepFiles, uri: str) -> None:
     sync(files, uri)
     tag = client_of(uri).get_experiment_by_name("bowls").tags["mlflow.sharedViewState.cells"]
     view = json.loads(tag)

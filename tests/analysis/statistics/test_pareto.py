@@ -18,7 +18,7 @@ levels = st.sampled_from([0.0, 1.0, 2.0, -math.inf, math.inf, math.nan])
 
 
 @given(st.data(), goals)
-def test_the_front_is_what_comparing_all_pairs_finds(data: st.DataObject, objectives: list[Objective]) -> None:
+def test_the_front_equals_a_comparison_of_all_pairs(data: st.DataObject, objectives: list[Objective]) -> None:
     row = st.lists(levels, min_size=len(objectives), max_size=len(objectives))
     rows = data.draw(st.lists(row, max_size=12))
 
@@ -30,7 +30,7 @@ def test_the_front_is_what_comparing_all_pairs_finds(data: st.DataObject, object
     assert on_front(np.array(rows), objectives).tolist() == expected
 
 
-def test_goals_are_told_apart() -> None:
+def test_each_objective_has_its_own_goal() -> None:
     values = np.array([[1.0, 1.0], [2.0, 2.0], [2.0, 1.0], [1.0, 0.5]])
     assert on_front(values, [LOSS, COST]).tolist() == [False, False, False, True]
     assert on_front(values, [LOSS, SCORE]).tolist() == [True, True, False, False]

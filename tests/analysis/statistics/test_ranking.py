@@ -23,10 +23,10 @@ def runs_at(sweep: Sweep, x: float, seeds: Sequence[int] = (0, 1, 2)) -> list[st
     return sweep.read("runs", ["run_id"], {"x": x, "seed": seeds})["run_id"].tolist()
 
 
-def test_cells_that_were_stopped_come_last_and_the_one_that_came_furthest_first(store: Store) -> None:
+def test_stopped_cells_come_last_sorted_by_their_last_step(store: Store) -> None:
     sweep = made(store, parameters={"x": {"values": [0, 1, 2, 3]}, "frames": 5}, seeds=3)
     steps = sorted(sweep.curves["step"].unique())
-    # The best two cells are stopped; the very best before the other.
+    # The best two cells are stopped, the best one first.
     cut_short(sweep.files, runs_at(sweep, 3), steps[1])
     cut_short(sweep.files, runs_at(sweep, 2, seeds=[1]), steps[2])
     table = ranked(mislabel.load(store.address, "bowls"))
@@ -35,14 +35,14 @@ def test_cells_that_were_stopped_come_last_and_the_one_that_came_furthest_first(
     assert table["step"].tolist() == [8, 8, steps[2], steps[1]]
 
 
-def test_a_cell_of_which_a_run_diverged_comes_after_those_of_which_none_did(store: Store) -> None:
+def test_a_cell_with_a_diverged_run_comes_after_complete_cells(store: Store) -> None:
     sweep = made(store, parameters={"x": {"values": [1, 3]}, "trouble": {"values": [0, 2], "when": "x == 3"}}, seeds=2)
     table = ranked(sweep)
     assert table[["x", "trouble", "diverged"]].to_numpy().tolist() == [[3, 0, 0], [1, 0, 0], [3, 2, 2]]
 
 
-def test_the_front_comes_first_and_is_what_no_cell_beats(store: Store) -> None:
-    """loss is least at x = 3, height = loss + level greatest far from it."""
+def test_the_front_comes_first_and_no_cell_dominates_it(store: Store) -> None:
+    """The loss is smallest at x = 3. The height = loss + level is largest far from it."""
     parameters = {"x": {"values": [0, 1, 3]}, "level": {"values": [0, 10]}, "rate": 1.0}
     sweep = made(store, parameters=parameters, metric=TWO)
     table = ranked(sweep)
@@ -51,12 +51,12 @@ def test_the_front_comes_first_and_is_what_no_cell_beats(store: Store) -> None:
     front = sweep.front()
     assert front["cell_id"].tolist() == table["cell_id"].tolist()[:3]
     assert {"loss", "loss_low", "loss_high", "height", "runs"} <= set(front.columns)
-    # Other metrics may be shown: the front is still that of the objectives.
+    # The front is that of the objectives, whatever metrics are shown.
     assert ranked(sweep, ["height"]).set_index("cell_id")["front"].sum() == 3
     assert "front" not in ranked(sweep, by=["x"])
 
 
-def test_cells_without_a_comparable_value_are_not_on_the_front(store: Store) -> None:
+def test_cells_that_can_not_be_compared_are_not_on_the_front(store: Store) -> None:
     parameters = {"x": {"values": [0, 3]}, "trouble": {"values": [0, 2], "when": "x == 3"}}
     sweep = made(store, parameters=parameters, metric=TWO, seeds=3)
     assert sweep.front()[["x", "trouble"]].to_numpy().tolist() == [[3, 0], [0, 0]]
@@ -66,7 +66,7 @@ def test_cells_without_a_comparable_value_are_not_on_the_front(store: Store) -> 
 
 def test_one_objective_has_no_front(store: Store) -> None:
     sweep = made(store)
-    with pytest.raises(MislabelError, match="bowls has no front: that takes several objectives"):
+    with pytest.raises(MislabelError, match="bowls"):
         sweep.front()
     assert "front" not in ranked(sweep)
 

@@ -13,7 +13,7 @@ def points(count: int, inputs: int) -> np.ndarray:
     return np.random.default_rng(0).random((count, inputs))
 
 
-def test_shares_are_those_that_optuna_finds() -> None:
+def test_shares_equal_those_of_optuna() -> None:
     x = points(60, 4)
     y = 3 * x[:, 0] + x[:, 1] + x[:, 2] * x[:, 3]
     distributions = {f"x{i}": FloatDistribution(0, 1) for i in range(4)}

@@ -1,4 +1,4 @@
-"""Importances against functions whose shares of variance are known; the store is written by hand, a row per run."""
+"""Importances of functions with known shares of variance. The tests write the store's tables directly."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ rng = np.random.default_rng
 def written(
     store: Store, cells: Sequence[Cell], loss: Callable[[Cell], float], seeds: int = 2, noise: float = 0.0, **spec: Any
 ) -> Sweep:
-    """A sweep with these cells, whose runs came to this loss."""
+    """A sweep with these cells, whose runs have this loss plus noise."""
     draw = rng(1)
     now = datetime.now(UTC)
     rows = [
@@ -63,7 +63,7 @@ def uniform(draw: np.random.Generator) -> float:
 
 @pytest.fixture
 def sums(store: Store) -> Sweep:
-    """3a + b: of the variance, 0.9 is of a, 0.1 of b, nothing of c."""
+    """3a + b: a explains 0.9 of the variance, b 0.1, and c nothing."""
     cells = drawn(400, a=uniform, b=uniform, c=uniform)
     return written(store, cells, lambda p: 3 * p["a"] + p["b"], parameters=dict.fromkeys("abc", UNIT), **RANDOM)
 
@@ -95,8 +95,8 @@ def test_noise_over_seeds_widens_the_interval_and_belongs_to_no_parameter(store:
     assert (noisy["high"] - noisy["low"]).max() > 3 * (quiet["high"] - quiet["low"]).max()
 
 
-def test_a_log_scale_is_weighed_as_it_is_searched(store: Store) -> None:
-    """log10(a) over three decades varies as 3b does over a unit; on a linear scale the last decade is most of a."""
+def test_a_log_scale_is_weighed_on_its_own_scale(store: Store) -> None:
+    """log10(a) over three decades varies as much as 3b. On a linear scale, the last decade would be most of a."""
     cells = drawn(400, a=lambda draw: float(10 ** draw.uniform(-3, 0)), b=uniform)
     log = {"min": 0.001, "max": 1, "scale": "log"}
     sweep = written(store, cells, lambda p: np.log10(p["a"]) + 3 * p["b"], parameters={"a": log, "b": UNIT}, **RANDOM)
@@ -104,8 +104,8 @@ def test_a_log_scale_is_weighed_as_it_is_searched(store: Store) -> None:
 
 
 @pytest.mark.parametrize("method", ["grid", "random"])
-def test_listed_values_count_alike_whatever_their_distance(store: Store, method: str) -> None:
-    """a is 0 or 1 by its place in the list, w by its word: half of the variance each."""
+def test_listed_values_have_equal_weights(store: Store, method: str) -> None:
+    """The effect of a depends on its index, that of w on its word. Each explains half of the variance."""
     numbers, words = [0, 1, 1000], ["p", "q", "r", "s", "t"]
     cells = [{"a": a, "w": w, "c": c} for a, w, c in itertools.product(numbers, words, [0.0, 0.5, 1.0])]
     height = {"p": 1.0, "q": 0.0, "r": 0.0, "s": 1.0, "t": 0.0}
@@ -119,7 +119,7 @@ def test_listed_values_count_alike_whatever_their_distance(store: Store, method:
 
 
 @pytest.mark.parametrize("method", ["ped_anova", "mdi"])
-def test_other_methods_rank_alike_and_sum_to_one(sums: Sweep, method: str) -> None:
+def test_other_methods_give_the_same_order_and_sum_to_one(sums: Sweep, method: str) -> None:
     table = sums.importance(method=method)
     assert table["parameter"].tolist() == ["a", "b", "c"]
     assert table["importance"].sum() == pytest.approx(1)
@@ -127,8 +127,8 @@ def test_other_methods_rank_alike_and_sum_to_one(sums: Sweep, method: str) -> No
     assert by_name(table)["c"] < 0.1
 
 
-def test_ped_anova_looks_at_the_goal(store: Store) -> None:
-    """Where a is large only a counts; where it is small only b does. The best cells have small a, or large a."""
+def test_ped_anova_uses_the_goal(store: Store) -> None:
+    """For large a only a matters, for small a only b. The goal decides whether the best cells have small or large a."""
     cells = drawn(400, a=uniform, b=uniform)
     sweep = written(
         store, cells, lambda p: 5 * p["a"] if p["a"] > 0.5 else -p["b"],
@@ -139,7 +139,7 @@ def test_ped_anova_looks_at_the_goal(store: Store) -> None:
     assert most["a"] > most["b"]
 
 
-def test_several_metrics_have_columns_of_their_own(sums: Sweep) -> None:
+def test_each_of_several_metrics_has_three_columns(sums: Sweep) -> None:
     table = sums.importance(["loss", "height"])
     assert list(table) == [
         "parameter",
@@ -148,22 +148,22 @@ def test_several_metrics_have_columns_of_their_own(sums: Sweep) -> None:
     assert by_name(table, "height") == pytest.approx(by_name(table, "loss"), abs=0.02)
 
 
-def test_a_metric_without_goal_can_be_explained_but_not_by_its_best(sums: Sweep) -> None:
+def test_only_ped_anova_needs_a_goal(sums: Sweep) -> None:
     assert by_name(sums.importance("height"))["a"] == pytest.approx(0.9, abs=0.03)
-    with pytest.raises(MislabelError, match="height has no goal in the spec"):
+    with pytest.raises(MislabelError, match="height"):
         sums.importance("height", method="ped_anova")
 
 
 @pytest.fixture
 def conditional(store: Store) -> Sweep:
-    """c varies where a > ½ alone, and decides there."""
+    """c varies only if a > ½, and then determines the loss."""
     cells = drawn(300, a=uniform, b=uniform, c=uniform)
     cells = [{**cell, "c": cell["c"] if cell["a"] > 0.5 else 0.25} for cell in cells]
     space = {"a": UNIT, "b": UNIT, "c": {**UNIT, "when": "a > 0.5"}}
     return written(store, cells, lambda p: p["c"] if p["a"] > 0.5 else 1.0, parameters=space, **RANDOM)
 
 
-def test_parameters_under_a_condition_are_weighed_by_ped_anova(conditional: Sweep) -> None:
+def test_conditional_parameters_are_weighed_by_ped_anova(conditional: Sweep) -> None:
     table = conditional.importance()
     assert table.attrs["method"] == "ped_anova"
     assert table["parameter"].tolist()[-1] == "b"
@@ -171,12 +171,12 @@ def test_parameters_under_a_condition_are_weighed_by_ped_anova(conditional: Swee
 
 
 @pytest.mark.parametrize("method", ["fanova", "mdi"])
-def test_other_methods_refuse_parameters_under_a_condition(conditional: Sweep, method: str) -> None:
-    with pytest.raises(MislabelError, match=f"{method} weighs parameters that vary in every cell, and c varies under"):
+def test_other_methods_refuse_conditional_parameters(conditional: Sweep, method: str) -> None:
+    with pytest.raises(MislabelError, match=rf"{method}.*\bc\b.*ped_anova"):
         conditional.importance(method=method)
 
 
-def test_zipped_parameters_are_one(store: Store) -> None:
+def test_zipped_parameters_are_treated_as_one(store: Store) -> None:
     pairs = [(1, 0.1), (2, 0.2), (4, 0.4)]
     cells = [{"a": a, "b": b, "c": c} for (a, b), c in itertools.product(pairs, [0.0, 0.5, 1.0])]
     sweep = written(
@@ -197,19 +197,19 @@ def test_a_constant_metric_depends_on_nothing(store: Store) -> None:
         (
             3,
             {"a": UNIT},
-            "need at least 4 cells of which every run has a value; made has 3",
+            "loss.*4.*made.*3",
         ),
-        (9, {"a": 1.0}, "made varies no parameter"),
+        (9, {"a": 1.0}, "made"),
     ],
 )
-def test_what_has_no_importances_says_why(store: Store, cells: int, parameters: Any, message: str) -> None:
+def test_too_few_cells_or_parameters_are_refused(store: Store, cells: int, parameters: Any, message: str) -> None:
     sweep = written(store, drawn(cells, a=uniform), lambda p: p["a"], parameters=parameters, **RANDOM)
     with pytest.raises(MislabelError, match=message):
         sweep.importance()
 
 
-def test_an_unknown_method_is_named_with_the_nearest(sums: Sweep) -> None:
-    with pytest.raises(MislabelError, match=r"method 'fanov' is not known; did you mean fanova\?"):
+def test_an_unknown_method_is_refused_with_a_suggestion(sums: Sweep) -> None:
+    with pytest.raises(MislabelError, match=r"'fanov'.*\bfanova\?"):
         sums.importance(method="fanov")
 
 

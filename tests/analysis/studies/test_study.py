@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 from optuna.visualization import matplotlib as drawings
 
 import mislabel
-from mislabel.analysis.studies.study import spread_like_a_log, widened
+from mislabel.analysis.studies.study import is_spaced_by_factors, widened
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store
@@ -52,7 +52,7 @@ def test_every_cell_is_a_trial_with_its_mean(sweep: Sweep) -> None:
     assert study.best_value == cells["mean"].min()
 
 
-def test_parameters_are_numbers_where_they_are_listed_as_numbers(sweep: Sweep) -> None:
+def test_lists_of_numbers_become_ranges(sweep: Sweep) -> None:
     found = {name: d for trial in sweep.study().trials for name, d in trial.distributions.items()}
     assert found == {
         "x": FloatDistribution(0, 2),
@@ -63,7 +63,7 @@ def test_parameters_are_numbers_where_they_are_listed_as_numbers(sweep: Sweep) -
     }
 
 
-def test_a_parameter_is_there_where_its_condition_holds(sweep: Sweep) -> None:
+def test_a_trial_has_a_parameter_if_its_condition_holds(sweep: Sweep) -> None:
     trials = sweep.study().trials
     for trial in trials:
         assert ("level" in trial.params) == (trial.params["x"] > 0 and trial.params["surface"] == "rough")
@@ -79,7 +79,7 @@ def test_intermediate_values_are_the_mean_curve(sweep: Sweep) -> None:
     assert sweep.study(curves=False).trials[5].intermediate_values == {}
 
 
-def test_any_metric_can_be_studied_with_its_goal(sweep: Sweep) -> None:
+def test_any_metric_can_be_studied_with_a_goal(sweep: Sweep) -> None:
     study = sweep.study("height", goal="maximize")
     assert study.best_value == pytest.approx(sweep.cells("height")["mean"].max())
     several = sweep.study(["loss", "height"], goal=["minimize", "maximize"])
@@ -91,26 +91,26 @@ def test_any_metric_can_be_studied_with_its_goal(sweep: Sweep) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"metric": "height"}, 'height has no goal in the spec; give goal="minimize" or goal="maximize"'),
-        ({"metric": "loss", "goal": "up"}, "loss can't have the goal 'up'; give"),
-        ({"metric": "los"}, r"'los' is not a metric of bowls; did you mean loss\?"),
-        ({"metric": ["loss", "height"], "goal": ["minimize"]}, "2 metrics need a goal each, not 1"),
+        ({"metric": "height"}, "height.*minimize.*maximize"),
+        ({"metric": "loss", "goal": "up"}, "loss.*'up'.*minimize.*maximize"),
+        ({"metric": "los"}, r"'los'.*bowls.*\bloss\?"),
+        ({"metric": ["loss", "height"], "goal": ["minimize"]}, "2 metrics.*1"),
     ],
 )
-def test_what_can_not_be_studied_is_refused_in_words(sweep: Sweep, arguments: Any, message: str) -> None:
+def test_wrong_metrics_and_goals_are_refused(sweep: Sweep, arguments: Any, message: str) -> None:
     with pytest.raises(MislabelError, match=message):
         sweep.study(**arguments)
 
 
-def test_a_sweep_without_objective_asks_for_one(store: Store) -> None:
+def test_a_sweep_without_objective_needs_a_metric(store: Store) -> None:
     run(store, metric=None)
     sweep = mislabel.load(store.address, "bowls")
-    with pytest.raises(MislabelError, match="bowls names no objective; name one, such as"):
+    with pytest.raises(MislabelError, match="bowls"):
         sweep.study()
     assert len(sweep.study("loss", goal="minimize").trials) == 3
 
 
-def test_stopped_cells_are_pruned_and_cells_without_a_value_have_failed(store: Store) -> None:
+def test_stopped_cells_are_pruned_and_cells_without_a_value_fail(store: Store) -> None:
     parameters = {"x": {"values": [0, 1, 2, 3]}, "trouble": {"values": [0, 1, 2], "when": "x == 3"}, "frames": 5}
     run(store, parameters=parameters, seeds=2)
     files = store.sweep("bowls")
@@ -124,13 +124,13 @@ def test_stopped_cells_are_pruned_and_cells_without_a_value_have_failed(store: S
     }  # fmt: skip
     (pruned,) = study.get_trials(states=(TrialState.PRUNED,))
     assert pruned.values is None
-    # As far as both runs have a value: the one that went on would make it better.
+    # The curve ends at the last step at which both runs have a value.
     assert max(pruned.intermediate_values) == step
     assert pruned.user_attrs["stopped"] == 1
     assert study.best_params["x"] == 3
 
 
-def test_cells_outside_the_ranges_find_their_place(store: Store) -> None:
+def test_distributions_contain_cells_outside_of_the_spec(store: Store) -> None:
     run(store, parameters={"x": {"values": [0, 5]}, "surface": {"values": ["smooth", "rough"]}})
     narrow = bowl_spec(parameters={"x": {"values": [0, 1]}, "surface": {"values": ["smooth"]}})
     store.sweep("bowls").write_text("spec.yaml", narrow.to_yaml())
@@ -140,7 +140,7 @@ def test_cells_outside_the_ranges_find_their_place(store: Store) -> None:
     assert study.trials[0].distributions["surface"] == CategoricalDistribution(["smooth", "rough"])
 
 
-def test_room_is_made_for_every_value() -> None:
+def test_distributions_are_widened_to_contain_all_values() -> None:
     assert widened(FloatDistribution(0, 1, step=0.5), [0.5, 1.0]) == FloatDistribution(0, 1, step=0.5)
     assert widened(FloatDistribution(0, 1, step=0.5), [0.3]) == FloatDistribution(0, 1)
     assert widened(IntDistribution(1, 8, log=True), [0, 3]) == IntDistribution(0, 8)
@@ -160,8 +160,8 @@ def test_room_is_made_for_every_value() -> None:
         ([5], False),
     ],
 )
-def test_a_list_of_numbers_has_a_log_scale_where_it_is_spread_like_one(numbers: list[float], log: bool) -> None:
-    assert spread_like_a_log(numbers) is log
+def test_a_list_of_numbers_has_a_log_scale_if_it_is_spaced_by_factors(numbers: list[float], log: bool) -> None:
+    assert is_spaced_by_factors(numbers) is log
 
 
 PLAIN = (
@@ -171,7 +171,7 @@ PLAIN = (
 
 
 @pytest.mark.parametrize("plot", PLAIN)
-def test_optuna_draws_it(sweep: Sweep, plot: str) -> None:
+def test_optuna_plots_the_study(sweep: Sweep, plot: str) -> None:
     with plt.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         drawn = getattr(drawings, plot)(sweep.study())
@@ -180,7 +180,7 @@ def test_optuna_draws_it(sweep: Sweep, plot: str) -> None:
         plt.close("all")
 
 
-def test_optuna_draws_the_front_of_several_objectives(sweep: Sweep) -> None:
+def test_optuna_plots_the_front_of_several_objectives(sweep: Sweep) -> None:
     study = sweep.study(["loss", "height"], goal=["minimize", "maximize"])
     with plt.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -188,7 +188,7 @@ def test_optuna_draws_the_front_of_several_objectives(sweep: Sweep) -> None:
         plt.close("all")
 
 
-def test_a_study_is_made_without_torch_and_without_a_word(sweep: Sweep) -> None:
+def test_a_study_is_made_without_torch_and_without_output(sweep: Sweep) -> None:
     script = (
         "import sys, warnings, mislabel\n"
         "warnings.simplefilter('error')\n"

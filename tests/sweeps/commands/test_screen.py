@@ -1,32 +1,10 @@
 import pytest
 
-from mislabel.sweeps.commands.screen import ProgressLine, amount, columns, count, duration, progress_text
+from mislabel.sweeps.commands.screen import ProgressLine, columns, progress_text
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared
 from tests.sweeps.run.test_driver import finished, next_order
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.2, "under 1 s"), (1, "1 s"), (89, "89 s"), (90, "2 min"), (5399, "90 min"), (5400, "1.5 h"),
-        (172799, "48.0 h"), (172800, "2.0 days"),
-    ],
-)  # fmt: skip
-def test_durations_have_a_readable_unit(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (2.5e9, "2 GB"), (3e13, "30.0 TB")]
-)
-def test_sizes_have_a_readable_unit(size: float, text: str) -> None:
-    assert amount(size) == text
-
-
-def test_counts_have_their_plural() -> None:
-    assert (count(1, "run"), count(0, "run"), count(12_345, "run")) == ("1 run", "0 runs", "12,345 runs")
 
 
 def test_columns_are_aligned_with_numbers_to_the_right() -> None:

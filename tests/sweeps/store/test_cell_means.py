@@ -14,7 +14,7 @@ def ended(
     return Outcome(cell, seed, status, {"loss": loss, "height": height}, step)
 
 
-def test_a_mean_is_over_all_seeds_or_not_at_all(store: Store) -> None:
+def test_a_cell_has_a_mean_once_all_seeds_have_ended(store: Store) -> None:
     means = means_of(bowl_spec(seeds=3), store.sweep("bowls"))
     means.add(ended("a", 0, 1.0))
     means.add(ended("a", 2, 4.0))
@@ -25,7 +25,7 @@ def test_a_mean_is_over_all_seeds_or_not_at_all(store: Store) -> None:
     assert means.complete() == {"a": Mean((2.0,))}
 
 
-def test_a_mean_has_the_same_bits_in_whatever_order_seeds_end(store: Store) -> None:
+def test_a_mean_has_the_same_bits_in_any_order_of_seeds(store: Store) -> None:
     values = {0: 0.1, 1: 1e16, 2: -1e16, 3: 0.3}
     results = []
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
@@ -36,7 +36,7 @@ def test_a_mean_has_the_same_bits_in_whatever_order_seeds_end(store: Store) -> N
     assert results[0] == results[1] == results[2]
 
 
-def test_several_objectives_have_a_mean_each(store: Store) -> None:
+def test_each_of_several_objectives_has_a_mean(store: Store) -> None:
     metric = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]
     means = means_of(bowl_spec(metric=metric), store.sweep("bowls"))
     means.add(ended("a", 0, 1.0, 10.0))
@@ -56,7 +56,7 @@ def test_the_best_is_the_lowest_or_the_highest_and_always_finite(store: Store, g
     assert means.best[0] == best
 
 
-def test_means_of_earlier_launches_come_from_the_store(store: Store) -> None:
+def test_means_of_earlier_launches_are_read_from_the_store(store: Store) -> None:
     launch = run(store, parameters={"x": {"values": [0, 1]}, "trouble": {"values": [0, 2]}})
     means = means_of(launch.spec, launch.files)
     table = runs_of(launch.files).groupby("cell_id")["loss"].agg(lambda losses: losses.mean(skipna=False))
@@ -66,20 +66,20 @@ def test_means_of_earlier_launches_come_from_the_store(store: Store) -> None:
         assert mean.values[0] == pytest.approx(table[cell], nan_ok=True)
 
 
-def test_failed_seeds_count_as_ended_unless_they_are_run_again(store: Store) -> None:
+def test_failed_seeds_have_ended_unless_they_are_retried(store: Store) -> None:
     launch = run(store, parameters={"trouble": {"values": [0, 1]}})
     found = means_of(launch.spec, launch.files).complete()
     assert sorted(math.isnan(mean.values[0]) for mean in found.values()) == [False, True]
     assert len(means_of(launch.spec, launch.files, retry=True).complete()) == 1
 
 
-def test_means_need_no_metric_columns_where_all_runs_failed(store: Store) -> None:
+def test_means_need_no_metric_columns_if_all_runs_failed(store: Store) -> None:
     launch = run(store, parameters={"trouble": 1})
     (mean,) = means_of(launch.spec, launch.files).complete().values()
     assert math.isnan(mean.values[0])
 
 
-def test_lost_seeds_are_still_to_come(store: Store) -> None:
+def test_lost_seeds_have_not_ended(store: Store) -> None:
     launch = prepared(store)
     order = launch.driver.next()
     assert order is not None
@@ -87,7 +87,7 @@ def test_lost_seeds_are_still_to_come(store: Store) -> None:
     assert means_of(launch.spec, launch.files).complete() == {}
 
 
-def test_seeds_that_the_spec_no_longer_asks_for_are_not_averaged(store: Store) -> None:
+def test_seeds_that_are_no_longer_in_the_spec_are_not_averaged(store: Store) -> None:
     launch = run(store, seeds={"count": 3, "first": 0})
     later = bowl_spec(seeds={"count": 2, "first": 1})
     found = means_of(later, launch.files).complete()
@@ -96,7 +96,7 @@ def test_seeds_that_the_spec_no_longer_asks_for_are_not_averaged(store: Store) -
     assert {cell: mean.values[0] for cell, mean in found.items()} == pytest.approx(expected.to_dict())
 
 
-def test_a_cell_of_which_a_run_was_stopped_can_not_be_ranked(store: Store) -> None:
+def test_a_cell_with_a_stopped_run_can_not_be_compared(store: Store) -> None:
     means = means_of(bowl_spec(seeds=2), store.sweep("bowls"))
     means.add(ended("a", 0, 1.0))
     means.add(ended("a", 1, 2.0, status=Status.STOPPED, step=4))
@@ -104,7 +104,18 @@ def test_a_cell_of_which_a_run_was_stopped_can_not_be_ranked(store: Store) -> No
     assert means.best is None
 
 
-def test_more_seeds_take_the_mean_away_until_they_have_ended(store: Store) -> None:
+def test_a_diverged_run_has_no_value_though_its_last_metrics_are_finite(store: Store) -> None:
+    means = means_of(bowl_spec(seeds=2), store.sweep("bowls"))
+    means.add(ended("a", 0, 1.0))
+    means.add(ended("a", 1, 0.5, status=Status.DIVERGED, step=1))
+    found = means.of("a")
+    assert found is not None
+    assert math.isnan(found.values[0])
+    assert not found.comparable
+    assert means.best is None
+
+
+def test_a_cell_that_gets_more_seeds_has_no_mean_until_they_have_ended(store: Store) -> None:
     means = means_of(bowl_spec(seeds=2), store.sweep("bowls"))
     for seed, loss in enumerate((1.0, 3.0, 5.0)):
         means.add(ended("a", seed, loss))

@@ -1,0 +1,206 @@
+"""The tables of a sweep: runs, curves and arrays as pandas tables, and their summaries over seeds."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mislabel.sweeps.errors import MislabelError, nearest
+from mislabel.sweeps.spec.model import Spec, spec_from_stored
+from mislabel.sweeps.statistics import cell_table, curve_table, cut_at, first_stops, values_at_end
+from mislabel.sweeps.store.outcome import WITH_RESULT, Status
+from mislabel.sweeps.store.store import SweepFiles
+from mislabel.sweeps.store.tables import TABLES
+
+Where = Mapping[str, Any]
+"""Rows to read: column name to a value, or to a list of values."""
+
+
+class SweepTables:
+    """Reads a sweep's tables from the store when they are needed."""
+
+    def __init__(self, files: SweepFiles) -> None:
+        self.files = files
+        self.name = files.name
+
+    @cached_property
+    def spec(self) -> Spec:
+        return spec_from_stored(self.files.read_text("spec.yaml") or "")
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """One row per ended run: ids, parameters, seed, status, last metrics, timings."""
+        return self.read("runs")
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """One row per run and measured step."""
+        return self.read("curves")
+
+    @cached_property
+    def arrays(self) -> pd.DataFrame:
+        """One row per run, snapshot and array metric; `values` holds a list."""
+        return self.read("arrays")
+
+    def read(self, table: str, columns: Sequence[str] | None = None, where: Where | None = None) -> pd.DataFrame:
+        """Some columns and rows of runs, curves or arrays. Nothing else is read from disk.
+
+        `where` may also name parameters when it selects rows of curves and arrays: {"noise_rate": 0.2, "seed": [0, 1]}.
+        """
+        if table not in TABLES:
+            raise MislabelError(f"{table!r} is not a table; the tables are {', '.join(reversed(TABLES))}")
+        condition = self._condition(table, where or {})
+        frame: pd.DataFrame = self.files.read(table, columns, condition).to_pandas()
+        return frame
+
+    @property
+    def varying(self) -> list[str]:
+        """Parameters that the spec varies, in its order."""
+        return list(self.spec.axes())
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """Metrics that are measured at every frame."""
+        keys = {"run_id", "cell_id", "seed", "pack_id", "step"}
+        return [name for name in self.files.columns("curves") if name not in keys]
+
+    @cached_property
+    def array_metrics(self) -> list[str]:
+        """Metrics that are stored as arrays, at snapshots."""
+        if "metric" not in self.files.columns("arrays"):
+            return []
+        return sorted(self.read("arrays", ["metric"])["metric"].unique())
+
+    def cells(self, metric: str, by: str | Sequence[str] | None = None, where: Where | None = None) -> pd.DataFrame:
+        """The metric at the end of the runs: mean, std, n and 95 % interval over seeds, per cell or per value of `by`.
+
+        `n` is the number of seeds with a value. `runs`, `diverged` and `stopped` count the runs of the row. A diverged
+        run has no value. If a run was stopped early, all runs of the row are taken at `step`, where the first of them
+        was stopped: the runs that continued are the better ones. `where={"status": "done"}` selects the runs that were
+        trained to the end.
+        """
+        self.require_metric(metric)
+        by = self._grouping(by)
+        columns = list(dict.fromkeys([*by, "run_id", "cell_id", "seed", "status", "step", metric]))
+        runs = self.read("runs", columns, where)
+        runs = runs[runs["status"].isin(WITH_RESULT)]
+        stops = first_stops(runs, by)
+        longer = runs.loc[runs["step"] > stops, "run_id"]
+        if len(longer):
+            frames = self.read("curves", ["run_id", "step", metric], {"run_id": longer})
+            runs = cut_at(runs, stops, frames, [metric])
+        return cell_table(runs, metric, by)
+
+    def curve(self, metric: str, by: str | Sequence[str] | None = None, where: Where | None = None) -> pd.DataFrame:
+        """The metric over steps: mean, std, n and 95 % interval over seeds, per cell or per value of `by`.
+
+        A run has no value after it was stopped early, nor from the step at which it diverged. `runs` counts the runs
+        with a value. Where it decreases, the mean is over the remaining runs, which are the better ones.
+        """
+        by = self._grouping(by)
+        return curve_table(self.frames(metric, by, where), metric, by)
+
+    def frames(self, metric: str, columns: Sequence[str] = (), where: Where | None = None) -> pd.DataFrame:
+        """The metric of each run at each step, with `cell_id`, `seed` and other columns of the run.
+
+        It is NaN at the step at which the run diverged.
+        """
+        self.require_metric(metric)
+        names = ["run_id", "cell_id", "seed", "status", "step", *columns]
+        runs = self.read("runs", list(dict.fromkeys(names))).rename(columns={"step": "last"})
+        table = self.read("curves", ["run_id", "step", metric], where).merge(runs, on="run_id")
+        diverged = (table["status"] == Status.DIVERGED) & (table["step"] == table["last"])
+        values = table[metric].astype(float)
+        return table.assign(**{metric: values.where(np.isfinite(values) & ~diverged)})
+
+    def first_stop(self) -> int | None:
+        """The step at which the first run was stopped early; None if no run was.
+
+        It is the last step at which all cells can be compared. The cells that were trained to the end are the better
+        ones, and what holds for them need not hold for all.
+        """
+        stops = self.read("runs", ["step"], {"status": Status.STOPPED})["step"]
+        return int(stops.min()) if len(stops) else None
+
+    def values(self, metric: str, step: int | None = None, where: Where | None = None) -> pd.DataFrame:
+        """Each ended run's `cell_id`, `seed`, `status` and `value`: the metric at its end, or at a step.
+
+        The value at a step is that of the last frame up to it. It is NaN if the run has none, diverged, failed, or was
+        stopped before that step (at the end: was stopped at all).
+        """
+        runs = self.read("runs", ["run_id", "cell_id", "seed", "status", "step", metric], where)
+        if step is None:
+            value = runs[metric].where(runs["status"] == Status.DONE)
+        else:
+            ended = runs["status"].isin(WITH_RESULT)
+            reached = (runs["status"] == Status.DONE) | (ended & (runs["step"] >= step))
+            frames = self.read("curves", ["run_id", "step", metric], where)
+            frames = frames[frames["step"] <= step].sort_values("step").drop_duplicates("run_id", keep="last")
+            value = runs["run_id"].map(frames.set_index("run_id")[metric]).where(reached)
+        value = values_at_end(runs.assign(**{metric: value}), metric)
+        return runs[["cell_id", "seed", "status"]].assign(value=value)
+
+    def complete_values(self, metric: str, step: int | None = None) -> dict[str, np.ndarray]:
+        """The runs' values by cell, at their end or at a step, for the cells whose runs all have a value there.
+
+        Failed runs are left out.
+        """
+        table = self.values(metric, step)
+        table = table[table["status"].isin(WITH_RESULT)]
+        groups = table["value"].groupby(table["cell_id"], sort=False)
+        return {str(cell): own.to_numpy() for cell, own in groups if own.notna().all()}
+
+    def require_metric(self, metric: str) -> None:
+        """MislabelError if the metric is not measured."""
+        if metric not in self.metrics:
+            hint = nearest(metric, [*self.metrics, *self.array_metrics])
+            raise MislabelError(
+                f"{metric!r} is not a metric of {self.name}{hint}; it has {', '.join(self.metrics) or 'no runs yet'}"
+            )
+
+    def _grouping(self, by: str | Sequence[str] | None) -> list[str]:
+        if by is None:
+            return [*self.varying, "cell_id"]
+        names = [by] if isinstance(by, str) else list(by)
+        for name in names:
+            self._require_column("runs", name)
+        return names
+
+    def _require_column(self, table: str, name: str) -> None:
+        columns = self.files.columns(table)
+        if name not in columns:
+            raise MislabelError(
+                f"{name!r} is not a column of {table}{nearest(name, columns)}; it has {', '.join(columns)}"
+            )
+
+    def _condition(self, table: str, where: Where) -> Any:
+        own = self.files.schema(table)
+        elsewhere = {name: value for name, value in where.items() if name not in own.names}
+        condition = None
+        for name, value in where.items():
+            if name in own.names:
+                condition = _and(condition, _is_in(name, value, own.field(name).type))
+        if elsewhere:
+            for name in elsewhere:
+                self._require_column("runs", name)
+            ids = self.read("runs", ["run_id"], elsewhere)["run_id"]
+            condition = _and(condition, pc.field("run_id").isin(pa.array(ids.tolist(), pa.string())))
+        return condition
+
+
+def _is_in(name: str, value: Any, kind: pa.DataType) -> Any:
+    values = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+    # Parquet's statistics of a column of zeros are -0 to 0. Arrow then reads its values as -0, which is not in [0].
+    values += [0.0, -0.0] if pa.types.is_floating(kind) and 0 in values else []
+    try:
+        return pc.field(name).isin(pa.array(values, kind))
+    except (pa.ArrowException, TypeError, ValueError):
+        raise MislabelError(f"where {name}: {value!r} does not fit the column's type, {kind}") from None
+
+
+def _and(first: Any, second: Any) -> Any:
+    return second if first is None else first & second
