@@ -1,16 +1,21 @@
 """Measures on small tables whose result is known."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pandas as pd
 import pytest
 
 from mislabel.analysis.claims.measures import difference, end_over_start, estimates, final, largest, ratio, smallest
+from mislabel.analysis.statistics.tables import Where
+from mislabel.analysis.sweep import Sweep
 
 RUNS = pd.DataFrame(
     {
+        "run_id": ["a-0", "a-1", "a-2", "b-0", "b-1"],
+        "cell_id": ["a", "a", "a", "b", "b"],
         "seed": [0, 1, 2, 0, 1],
+        "status": "done",
+        "step": 100,
         "rate": [0.1, 0.1, 0.1, 0.2, 0.2],
         "error": [0.5, 0.6, 0.9, 0.2, 0.3],
         "bound": [1.0, 1.2, 1.8, 0.8, 1.2],
@@ -18,17 +23,20 @@ RUNS = pd.DataFrame(
 )
 
 
-class Stored:
+class Stored(Sweep):
     """A sweep with the runs above; each metric's value at step 0 is four times its value at the end."""
 
-    def read(self, table: str, columns: Sequence[str], where: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    def __init__(self) -> None:
+        """The tables are not in a store."""
+
+    def read(self, table: str, columns: Sequence[str] | None = None, where: Where | None = None) -> pd.DataFrame:
         frame = RUNS if table == "runs" else RUNS.assign(step=0, error=RUNS["error"] * 4)
         for column, value in (where or {}).items():
             frame = frame[frame[column] == value]
-        return frame[list(columns)]
+        return frame[list(columns or frame.columns)]
 
 
-SWEEP: Any = Stored()
+SWEEP = Stored()
 
 
 def test_final_is_the_mean_over_seeds_at_the_end() -> None:
