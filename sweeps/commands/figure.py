@@ -9,18 +9,11 @@ from mislabel.sweeps.commands.options import say
 @click.command()
 @click.argument("name")
 @options.store
+@click.option("--metric", "-m", "metrics", multiple=True, help="Metric to draw; repeatable. Default: the objective.")
 @click.option(
-    "--metric", "-m", "metrics", multiple=True, help="Metric to draw; repeat for more panels. Default: the objective."
+    "--by", multiple=True, metavar="PARAMETER", help="A curve per value; the first sets colour, the second style."
 )
-@click.option(
-    "--by",
-    multiple=True,
-    metavar="PARAMETER",
-    help="One curve per value: the first --by sets the colour, the second the line style.",
-)
-@click.option(
-    "--at", type=click.IntRange(min=0), metavar="STEP", help="Step at which to draw histograms. Default: the last."
-)
+@click.option("--at", type=click.IntRange(min=0), metavar="STEP", help="Step of the histograms. Default: the last.")
 @click.option("--out", "-o", type=click.Path(dir_okay=False), help="File to write (png, pdf, svg). Default: NAME.png.")
 def command(
     name: str, store: str, metrics: tuple[str, ...], by: tuple[str, ...], at: int | None, out: str | None

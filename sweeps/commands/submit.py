@@ -19,17 +19,9 @@ if TYPE_CHECKING:
 @options.sets
 @options.quick
 @click.option(
-    "--priority",
-    type=click.IntRange(-100, 100),
-    default=0,
-    show_default=True,
-    help="Sweeps with a higher priority run first.",
+    "--priority", type=click.IntRange(-100, 100), default=0, show_default=True, help="Higher priorities run first."
 )
-@click.option(
-    "--owner",
-    metavar="NAME",
-    help="Owner of the sweep; the cluster is shared fairly between owners. Default: your login.",
-)
+@click.option("--owner", metavar="NAME", help="Owners share the cluster fairly. Default: your login.")
 @click.option("--retry-failed", is_flag=True, help="Also repeat runs that failed before.")
 @click.option("--wait", is_flag=True, help="Show the log until the sweep ends; exit with its exit code.")
 @options.cluster

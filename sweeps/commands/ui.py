@@ -13,13 +13,7 @@ from mislabel.sweeps.commands.options import say
 @click.command()
 @options.store
 @options.mlflow
-@click.option(
-    "--port",
-    type=int,
-    default=5000,
-    show_default=True,
-    help="Port on this machine. If it is taken, the next free one is used.",
-)
+@click.option("--port", type=int, default=5000, show_default=True, help="Port; if it is taken, the next free one.")
 def command(store: str, tracking_uri: str | None, port: int) -> None:
     """Serve the MLflow UI of a store on this machine (127.0.0.1) until Ctrl-C, and print the address of each sweep."""
     from mislabel.analysis.mlflow_view.view import default_uri, page_of

@@ -1,4 +1,4 @@
-"""Whether a command that a file or a page names is one that exists."""
+"""Check that the commands in files and pages exist."""
 
 import click
 
@@ -6,14 +6,14 @@ from mislabel.sweeps.commands.main import cli
 
 
 def check_mislabel(words: list[str]) -> None:
-    """The words after `mislabel` are a command of ours with options and values that it takes."""
+    """Check the words after `mislabel`: the command, its options and their values."""
     command = cli.get_command(click.Context(cli), words[0])
     assert command is not None, words
     command.make_context(words[0], words[1:])
 
 
 def check_ray(words: list[str]) -> None:
-    """The words after `ray` are a command of Ray with options that it has."""
+    """Check the words after `ray`: the command and its options."""
     from ray.scripts.scripts import cli as ray
 
     at: click.Command = ray

@@ -1,4 +1,4 @@
-"""The deployment files as texts and as values, and the linters that read them."""
+"""The deployment files as texts and values, and the linters for them."""
 
 import subprocess
 import sys
@@ -27,5 +27,5 @@ def read(name: str) -> Any:
 
 
 def tool(*words: str | Path, given: str | None = None) -> subprocess.CompletedProcess[str]:
-    """A linter of the development environment, which must be there."""
+    """Run a linter, which must be installed in the development environment."""
     return subprocess.run([BIN / words[0], *words[1:]], input=given, capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-"""KubeRay's own fields, written by hand from its reference of version 1.6, since no package carries them."""
+"""KubeRay's fields, written by hand from its 1.6 reference, because no package contains them."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -125,7 +125,7 @@ def cluster_specs() -> dict[str, ClusterSpec]:
 
 
 def pods() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every pod that the files describe."""
+    """All pods in the files."""
     for name, spec in cluster_specs().items():
         yield f"{name} head", spec.headGroupSpec.template
         for group in spec.workerGroupSpecs:

@@ -1,4 +1,4 @@
-"""Files of Ray's cluster launcher, against Ray's own schema and defaults."""
+"""The files for Ray's cluster launcher are valid by Ray's own schema and defaults."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from tests.cluster.deploy.files import TEXTS, read, tool
 
 
 def prepared(values: dict[str, Any]) -> dict[str, Any]:
-    """The file as `ray up` fills it in and checks it before it asks the cloud anything."""
+    """The file with the defaults and checks that `ray up` applies before it contacts the cloud."""
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     config: dict[str, Any] = prepare_config(values)
@@ -21,7 +21,7 @@ def prepared(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp"])
-def test_a_launcher_file_keeps_rays_schema(cloud: str) -> None:
+def test_a_launcher_file_is_valid_by_rays_schema(cloud: str) -> None:
     import jsonschema
 
     values = read(f"{cloud}.yaml")
@@ -31,7 +31,7 @@ def test_a_launcher_file_keeps_rays_schema(cloud: str) -> None:
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp"])
-def test_the_head_is_on_demand_and_workers_are_spot_machines_with_gpus_down_to_none(cloud: str) -> None:
+def test_the_head_is_on_demand_and_workers_are_spot_machines_with_gpus_that_scale_to_zero(cloud: str) -> None:
     def is_spot(node: dict[str, Any]) -> bool:
         if cloud == "aws":
             return bool(node["node_config"].get("InstanceMarketOptions") == {"MarketType": "spot"})
@@ -51,7 +51,7 @@ def test_the_head_is_on_demand_and_workers_are_spot_machines_with_gpus_down_to_n
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp"])
-def test_a_cloud_cluster_has_a_token_on_every_node_and_its_dashboard_on_the_head_alone(cloud: str) -> None:
+def test_every_node_has_the_token_and_the_dashboard_listens_only_on_the_head(cloud: str) -> None:
     config = prepared(read(f"{cloud}.yaml"))
     assert config["file_mounts"]["/home/ubuntu/.ray/auth_token"] == "~/.ray/auth_token"
     *_, head = config["head_start_ray_commands"]
@@ -59,7 +59,7 @@ def test_a_cloud_cluster_has_a_token_on_every_node_and_its_dashboard_on_the_head
     for start in (head, worker):
         assert start.startswith(". ~/mislabel.env;"), "the environment turns token authentication on"
     assert "--dashboard-host=127.0.0.1" in head
-    # Keys would lie in plain text on every node: machines have a role instead.
+    # Keys would be readable on every node; machines have a role instead.
     assert not re.search(r"(?i)access_key|secret|password|credentials", TEXTS[f"{cloud}.yaml"])
     nodes = config["available_node_types"].values()
     if cloud == "aws":
@@ -70,8 +70,8 @@ def test_a_cloud_cluster_has_a_token_on_every_node_and_its_dashboard_on_the_head
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp"])
-def test_the_commands_of_a_cloud_node_set_its_environment_up_once(cloud: str, tmp_path: Path) -> None:
-    """Run by bash, in parentheses as Ray puts them, twice, as by a second `ray up`; without SSH and its login shell."""
+def test_the_setup_commands_can_run_twice(cloud: str, tmp_path: Path) -> None:
+    """Bash runs them twice, like a second `ray up`, in parentheses like Ray, but without SSH and a login shell."""
     config = prepared(read(f"{cloud}.yaml"))
     show = "env | grep -E '^(RAY_AUTH_MODE|MISLABEL_STORE|MLFLOW_TRACKING_URI|PATH)='"
     for command in [
@@ -96,6 +96,6 @@ def test_shell_commands_of_a_launcher_file_are_clean(cloud: str) -> None:
     lines = [line for key in keys for line in config[key]]
     assert len(lines) > 6
     script = "\n".join(["#!/usr/bin/env bash", *(line.rstrip("\n") for line in lines)])
-    # Files that are sourced are not here; Ray itself expands the ~ and quotes the address.
+    # Sourced files are not on this machine. Ray expands the ~ and quotes the address.
     done = tool("shellcheck", "--exclude=SC1090,SC1091,SC2086,SC2088", "-", given=script)
     assert done.returncode == 0, done.stdout

@@ -1,4 +1,4 @@
-"""The image and the Compose file, against hadolint and the Compose Specification."""
+"""The image passes hadolint, and the Compose file is valid by the Compose Specification."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ def test_the_dockerfile_is_clean() -> None:
     assert tool("hadolint", "-", given="FROM python\nRUN sudo true\n").returncode != 0
 
 
-def test_the_image_runs_as_a_user_and_holds_what_the_distribution_needs() -> None:
+def test_the_image_runs_as_a_user_and_contains_what_the_distribution_needs() -> None:
     lines = TEXTS["Dockerfile"].splitlines()
     assert [line for line in lines if line.startswith("USER ")] == ["USER ${UID}"]
     assert TEXTS["Dockerfile"].count("--constraint /build/constraints.txt") == TEXTS["Dockerfile"].count("pip install")
@@ -35,7 +35,7 @@ def test_the_image_runs_as_a_user_and_holds_what_the_distribution_needs() -> Non
             assert found[1].startswith(f"mislabel:{VERSION}")
 
 
-def test_the_compose_file_keeps_the_specification(tmp_path: Path) -> None:
+def test_the_compose_file_is_valid_by_the_specification(tmp_path: Path) -> None:
     schema = ["check-jsonschema", "--builtin-schema", "vendor.compose-spec"]
     done = tool(*schema, DEPLOY / "compose.yaml")
     assert done.returncode == 0, done.stdout
@@ -43,7 +43,7 @@ def test_the_compose_file_keeps_the_specification(tmp_path: Path) -> None:
     assert tool(*schema, tmp_path / "compose.yaml").returncode != 0
 
 
-def test_compose_opens_ports_on_this_machine_alone_and_keeps_secrets_in_files() -> None:
+def test_compose_opens_ports_only_on_this_machine_and_keeps_secrets_in_files() -> None:
     compose = read("compose.yaml")
     services = compose["services"]
     assert services.keys() == {"head", "worker", "gpu-worker", "mlflow", "postgres"}
@@ -61,7 +61,7 @@ def test_compose_opens_ports_on_this_machine_alone_and_keeps_secrets_in_files() 
         assert service["image"] in (f"mislabel:{VERSION}", "postgres:17-bookworm")
     for secret in compose["secrets"].values():
         path = secret["file"].removeprefix("./")
-        assert path in PAGES["docker.md"], "the page says how to make it"
+        assert path in PAGES["docker.md"], "the page says how to create it"
         assert tool_git_ignores(f"cluster/deploy/{path}")
     for name in ("head", "worker", "gpu-worker"):
         assert services[name]["environment"]["RAY_AUTH_MODE"] == "token"

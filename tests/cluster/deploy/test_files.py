@@ -12,5 +12,5 @@ def test_every_file_is_in_the_distribution() -> None:
     assert len(packed) > 12
 
 
-def test_linters_are_those_of_this_environment() -> None:
+def test_linters_are_installed_in_this_environment() -> None:
     assert all(shutil.which(name, path=str(BIN)) for name in ("shellcheck", "hadolint", "check-jsonschema"))

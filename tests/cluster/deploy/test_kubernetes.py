@@ -1,4 +1,4 @@
-"""Clusters on Kubernetes: pods against its schemas, the rest against KubeRay's fields."""
+"""The Kubernetes files: pods are valid by Kubernetes' schemas, the rest by KubeRay's fields."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def check_pod(template: dict[str, Any], version: str) -> None:
     )
 
 
-def test_a_field_that_kuberay_does_not_have_is_refused() -> None:
+def test_an_unknown_kuberay_field_is_refused() -> None:
     values = read("kuberay/rayjob.yaml")
     values["spec"]["rayClusterSpec"]["autoscalerOptions"]["idleTimeoutSecond"] = 5
     with pytest.raises(ValidationError, match="idleTimeoutSecond"):
@@ -28,7 +28,7 @@ def test_a_field_that_kuberay_does_not_have_is_refused() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.28", "1.37"])
-def test_every_pod_keeps_kubernetes_schema(version: str) -> None:
+def test_every_pod_is_valid_by_kubernetes_schema(version: str) -> None:
     found = dict(pods())
     assert len(found) == 5
     for template in found.values():
@@ -39,7 +39,7 @@ def test_every_pod_keeps_kubernetes_schema(version: str) -> None:
         check_pod(wrong, version)
 
 
-def test_every_pod_is_fit_for_the_restricted_standard_and_says_what_it_needs() -> None:
+def test_every_pod_meets_the_restricted_standard_and_requests_its_resources() -> None:
     for name, template in pods():
         spec = template["spec"]
         assert spec["securityContext"]["runAsNonRoot"] is True, name
@@ -51,17 +51,17 @@ def test_every_pod_is_fit_for_the_restricted_standard_and_says_what_it_needs() -
             assert {"cpu", "memory"} <= container["resources"]["requests"].keys(), name
             assert container["image"] == f"REGISTRY/mislabel:{VERSION}"
             assert not [variable for variable in container.get("env", ()) if "KEY" in variable["name"]], name
-        # Only the head, whose autoscaler asks for pods, may talk to Kubernetes.
+        # Only the head may use the Kubernetes API: its autoscaler requests pods.
         assert spec["automountServiceAccountToken"] is name.endswith("head"), name
     for cluster in cluster_specs().values():
         context = cluster.autoscalerOptions.securityContext
         assert context == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-def test_clusters_on_kubernetes_ask_for_the_token_scale_and_run_on_spot_nodes() -> None:
+def test_clusters_require_the_token_scale_and_run_on_spot_nodes() -> None:
     for spec in cluster_specs().values():
         assert spec.rayVersion == CONSTRAINTS["ray"]
-        # What KubeRay's operator asks for besides its schema.
+        # Requirements of KubeRay's operator that are not in its schema.
         assert Version(spec.rayVersion) >= Version("2.52")
         assert spec.authOptions.mode == "token"
         assert spec.enableInTreeAutoscaling
@@ -78,7 +78,7 @@ def test_clusters_on_kubernetes_ask_for_the_token_scale_and_run_on_spot_nodes() 
         assert {"nvidia.com/gpu", "cloud.google.com/gke-spot"} <= tolerated
 
 
-def test_the_job_differs_from_the_cluster_only_in_its_number_of_workers_and_is_tried_again() -> None:
+def test_the_job_differs_from_the_cluster_only_in_its_number_of_workers_and_is_retried() -> None:
     cluster, job = cluster_specs().values()
     assert cluster.workerGroupSpecs[0].minReplicas == 0
     assert job.workerGroupSpecs[0].minReplicas >= 1
@@ -91,7 +91,7 @@ def test_the_job_differs_from_the_cluster_only_in_its_number_of_workers_and_is_t
     assert len(whole.metadata.name) <= 47, "KubeRay's limit"
 
 
-def test_specs_of_a_job_come_from_a_config_map_that_the_page_makes() -> None:
+def test_specs_come_from_a_config_map_that_the_page_creates() -> None:
     for spec in cluster_specs().values():
         head = spec.headGroupSpec.template["spec"]
         (volume,) = [volume for volume in head["volumes"] if volume["name"] == "specs"]

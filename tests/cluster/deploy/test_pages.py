@@ -22,7 +22,7 @@ def whole(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", [name for name in TEXTS if name != "slurm.sh" and TEXTS[name]])
-def test_every_command_that_is_named_exists_with_its_options(name: str) -> None:
+def test_every_command_exists_with_its_options(name: str) -> None:
     for program, rest in COMMAND.findall(whole(TEXTS[name])):
         words = shlex.split(rest, comments=True)
         if program == "mislabel":
@@ -35,7 +35,7 @@ def test_every_command_that_is_named_exists_with_its_options(name: str) -> None:
             check_ray(words)
 
 
-def test_commands_to_type_are_complete() -> None:
+def test_commands_are_complete() -> None:
     """The options of the commands exist, and no argument is missing."""
     ours = [line[line.index("mislabel ") :] for _, line in LINES if re.search(r"(?<![\w/-])mislabel [a-z]", line)]
     ours.append(RayJob.model_validate(read("kuberay/rayjob.yaml")).spec.entrypoint)
@@ -46,7 +46,7 @@ def test_commands_to_type_are_complete() -> None:
     assert len([line for line in rays if line.startswith("start ")]) >= 7
 
 
-def test_a_command_or_an_option_that_does_not_exist_is_found() -> None:
+def test_an_unknown_command_or_option_is_found() -> None:
     with pytest.raises(AssertionError):
         check_mislabel(["sumbit", "noise.yaml"])
     with pytest.raises(click.NoSuchOption):
@@ -55,7 +55,7 @@ def test_a_command_or_an_option_that_does_not_exist_is_found() -> None:
         check_ray(["start", "--haed"])
 
 
-def test_shell_lines_of_the_pages_are_shell() -> None:
+def test_shell_lines_of_the_pages_are_valid_shell() -> None:
     assert {page for page, _ in LINES} == PAGES.keys()
     for page, line in LINES:
         done = subprocess.run(["bash", "-n", "-c", line], capture_output=True, text=True)
