@@ -79,5 +79,25 @@ class UnreachableError(MislabelError):
 
 def nearest(word: str, choices: Iterable[str]) -> str:
     """'; did you mean …?' if one of the choices is close to the word, else an empty string."""
-    close = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
+    close = closest(word, choices)
+    return f"; did you mean {close}?" if close else ""
+
+
+def closest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that the word most likely stands for: a near miss, an abbreviation, a synonym or a part of it."""
+    known, lower = list(choices), word.lower().replace("-", "_")
+    found = [choice for choice in known if choice.rpartition(".")[2] == lower]
+    found += [match for form in (word, lower) for match in difflib.get_close_matches(form, known, n=1, cutoff=0.6)]
+    found += [choice for choice in known if "".join(part[:1] for part in choice.split("_")) == lower]
+    found += [choice for choice in _SYNONYMS.get(lower, "").split() if choice in known]
+    parts = [choice for choice in known if len(lower) > 2 and lower in choice.split("_")]
+    found += parts if len(parts) == 1 else []
+    return found[0] if found else None
+
+
+_SYNONYMS = {
+    "lr": "learning_rate step_size", "eta": "learning_rate step_size", "step_size": "learning_rate",
+    "learning_rate": "step_size", "epochs": "steps", "iterations": "steps", "hidden": "width", "neurons": "width",
+    "batch_size": "batch", "bs": "batch", "dataset": "data", "model": "network", "arch": "network", "n": "samples",
+    "d": "dim",
+}  # fmt: skip

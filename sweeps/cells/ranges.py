@@ -98,26 +98,25 @@ def problem_with(axis: Axis, parameter: Parameter, value: Value) -> str | None:
     return None
 
 
-def range_problems(axis: Axis, parameter: Parameter | None) -> Iterator[tuple[str | None, str]]:
-    """What is wrong with a range whose ends are right by themselves: under which of its keys, and why."""
+def range_problems(axis: Axis, parameter: Parameter) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Mistakes in a range whose ends are right by themselves: the key inside the axis, and the text."""
     low, high = ends_of(axis)
+    largest = max(abs(low), abs(high))
     if low >= high:
-        yield None, f"min {low:g} is not below max {high:g}; a single value is written without a range"
+        yield (), f"min {low:g} is not below max {high:g}; write a single value without a range"
     if axis.scale == "log" and low <= 0:
-        yield "min", f"{low:g} is not above 0, as a log scale needs"
+        yield ("min",), f"{low:g} is not above 0; a log scale needs positive values"
     if axis.step is None:
         return
-    if axis.points is not None:
-        yield None, "gives both points and step; keep one of them"
     if axis.scale == "log":
-        yield "step", "steps are of equal length, which a log scale has not; give points instead, or list values"
-    elif parameter and parameter.type is int and not axis.step.is_integer():
-        yield "step", f"{axis.step!r} is not a whole number, as {parameter.name} takes"
-    elif low < high and axis.step < 10.0 ** (1 - DIGITS) * max(abs(low), abs(high)):
-        yield "step", f"{axis.step:g} is too small beside {max(abs(low), abs(high)):g}: values have {DIGITS} digits"
+        yield ("step",), "a log scale has no equal steps; give points instead, or list values"
+    elif parameter.type is int and not axis.step.is_integer():
+        yield ("step",), f"{axis.step!r} is not a whole number; {parameter.name} is one"
+    elif low < high and axis.step < 10.0 ** (1 - DIGITS) * largest:
+        yield ("step",), f"{axis.step:g} is too small for values near {largest:g}, which have {DIGITS} digits"
     elif low < high and (fitting := max_that_fits(axis)) is not None:
         text = f"{high:g} is not a whole number of steps of {axis.step:g} from {low:g}"
-        yield "max", f"{text}; the nearest is {fitting:.{DIGITS}g}"
+        yield ("max",), f"{text}; the nearest is {fitting:.{DIGITS}g}"
 
 
 def index_at(places: np.ndarray, count: int) -> np.ndarray:

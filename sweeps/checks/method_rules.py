@@ -1,72 +1,86 @@
-"""What each method can do, and what it can't: said before anything runs, with the reason.
+"""Check that the method fits the rest of the spec: its budget, its objectives, and what it can learn from.
 
-Nothing of Optuna is needed here, so that a spec is checked without it.
+This module does not import Optuna, so that a spec is checked quickly.
 """
 
-from mislabel.sweeps.spec.document import Path
-from mislabel.sweeps.spec.model import Axis, Spec
+from collections.abc import Iterator
 
-# Optuna's CMA-ES ranks by one number and knows numbers alone.
+from mislabel.sweeps.checks.draft import Draft
+from mislabel.sweeps.spec.document import Path
+from mislabel.sweeps.spec.messages import Mistake
+from mislabel.sweeps.spec.model import Spec
+
+# Optuna's CMA-ES ranks cells by one objective, and samples only numbers.
 _ONE_OBJECTIVE = ("cmaes",)
 _NUMBERS_ONLY = ("cmaes",)
 _POPULATIONS = ("nsga2", "nsga3")
-
-
-def refusals(spec: Spec) -> list[tuple[Path, str]]:
-    """What does not go together in this spec: where, and why."""
-    return [*_search(spec), *_seeds(spec), *_earlier(spec)]
-
-
-def _search(spec: Spec) -> list[tuple[Path, str]]:
-    method, name = spec.method, spec.method.name
-    found: list[tuple[Path, str]] = []
-    if method.learns and not spec.metric:
-        found.append((("metric",), f"is missing; {name} needs to know what to improve, such as {_EXAMPLE}"))
-    if name in _ONE_OBJECTIVE and len(spec.metric) > 1:
-        text = f"lists {len(spec.metric)} objectives; {name} improves one: keep one, or use tpe, gp, nsga2 or nsga3"
-        found.append((("metric",), text))
-    searched = {n: axis for n, axis in spec.axes().items() if not axis.grid}
-    if name in _NUMBERS_ONLY and searched and not any(map(_is_range, searched.values())):
-        text = f"{name} moves through ranges of numbers, and there is none; give a min and a max, or use tpe or gp"
-        found.append((("method",), text))
-    cells = spec.budget.cells
-    if name in _POPULATIONS and cells is not None and method.population >= cells:
-        text = f"{method.population} of budget.cells = {cells} leave none for a second generation; give fewer"
-        found.append((("method", "population"), text))
-    return found
-
-
-def _seeds(spec: Spec) -> list[tuple[Path, str]]:
-    found: list[tuple[Path, str]] = []
-    if spec.seeds.up_to is not None and len(spec.metric) != 1:
-        found.append((("seeds", "up_to"), f"gives more seeds to the best by one objective; {_listed(spec)}"))
-    if spec.seeds.up_to is not None and spec.seeds.up_to <= spec.seeds.count:
-        text = f"{spec.seeds.up_to} is not above count, {spec.seeds.count}, which each cell has anyway"
-        found.append((("seeds", "up_to"), text))
-    return found
-
-
-def _earlier(spec: Spec) -> list[tuple[Path, str]]:
-    name = spec.method.name
-    if spec.method.learns:
-        return []
-    found: list[tuple[Path, str]] = []
-    if spec.start_from:
-        found.append((("start_from",), f"{name} learns nothing from results; remove it, or use {_LEARNING}"))
-    if spec.try_first and name == "grid":
-        found.append((("try_first",), f"a grid runs all its cells anyway; remove it, or use random, qmc, {_LEARNING}"))
-    return found
-
-
-def _is_range(axis: Axis) -> bool:
-    return axis.values is None
-
-
-def _listed(spec: Spec) -> str:
-    if not spec.metric:
-        return f"give the metric, such as {_EXAMPLE}"
-    return f"metric lists {len(spec.metric)}: keep one, or remove this"
-
-
 _EXAMPLE = "{name: .., goal: minimize}"
 _LEARNING = "tpe, gp, cmaes, nsga2 or nsga3"
+
+
+def method_rules(draft: Draft) -> Iterator[Mistake]:
+    if not draft.sound("method.name"):
+        return
+    yield from _budget(draft)
+    if draft.sound("parameters"):
+        yield from _axes(draft.spec)
+    if draft.sound("metric"):
+        yield from _objectives(draft.spec)
+    if draft.sound("method.population", "budget.cells"):
+        yield from population_rule(draft.spec)
+    yield from _earlier(draft)
+
+
+def _budget(draft: Draft) -> Iterator[Mistake]:
+    spec = draft.spec
+    method, cells, runs = spec.method.name, spec.budget.cells, spec.budget.runs
+    if method == "grid" and cells is not None:
+        yield Mistake(("budget", "cells"), "a grid runs all its cells; remove it, or use method random or tpe")
+    if method != "grid" and cells is None and draft.sound("budget.cells"):
+        yield Mistake(("budget", "cells"), f"is missing; give the number of cells that {method} proposes")
+    if draft.sound("seeds.count") and spec.method.learns and runs is not None and runs < spec.seeds.count:
+        text = f"{runs} is less than the {spec.seeds.count} seeds of one cell; {method} needs complete cells to learn"
+        yield Mistake(("budget", "runs"), text)
+
+
+def _axes(spec: Spec) -> Iterator[Mistake]:
+    method, axes = spec.method.name, spec.axes()
+    if method != "grid" and not axes:
+        yield Mistake(("parameters",), f"no parameter varies; give {method} values or ranges to choose from")
+    searched = [axis for axis in axes.values() if not axis.grid]
+    if method in _NUMBERS_ONLY and searched and all(axis.values is not None for axis in searched):
+        yield Mistake(("method",), f"{method} needs a range of numbers; give a min and a max, or use tpe or gp")
+
+
+def _objectives(spec: Spec) -> Iterator[Mistake]:
+    method, count = spec.method.name, len(spec.metric)
+    if spec.method.learns and not count:
+        yield Mistake(("metric",), f"is missing; {method} needs an objective, such as {_EXAMPLE}")
+    if method in _ONE_OBJECTIVE and count > 1:
+        text = f"lists {count} objectives; {method} optimizes one: keep one, or use tpe, gp, nsga2 or nsga3"
+        yield Mistake(("metric",), text)
+    if spec.seeds.up_to is not None and count != 1:
+        remedy = f"keep one of {count}, or remove this" if count else f"add metric: {_EXAMPLE}"
+        yield Mistake(("seeds", "up_to"), f"needs exactly one objective to find the best cells; {remedy}")
+
+
+def population_rule(spec: Spec) -> Iterator[Mistake]:
+    """A search by generations needs at least two of them."""
+    population, cells = spec.method.population, spec.budget.cells
+    if spec.method.name in _POPULATIONS and cells is not None and population >= cells:
+        text = f"{population} of {cells} cells leave none for a second generation; give fewer, or raise budget.cells"
+        yield Mistake(("method", "population"), text)
+
+
+def _earlier(draft: Draft) -> Iterator[Mistake]:
+    spec, method = draft.spec, draft.spec.method.name
+    if spec.start_from and not spec.method.learns:
+        yield Mistake(("start_from",), f"{method} does not learn from results; remove it, or use {_LEARNING}")
+    if spec.try_first and method == "grid":
+        yield Mistake(("try_first",), f"a grid runs all its cells; remove it, or use random, qmc, {_LEARNING}")
+    for i, name in enumerate(spec.start_from if spec.method.learns else ()):
+        path: Path = ("start_from", i)
+        if draft.sound("name") and name == spec.name:
+            yield Mistake(path, "is this sweep, which continues from its own results anyway; name others")
+        elif name in spec.start_from[:i]:
+            yield Mistake(path, f"{name!r} is listed twice; remove one")

@@ -1,225 +1,213 @@
-"""What goes together in a spec and what does not: each breach with its place, the reason and the remedy.
-
-`reader` checks each section by itself first; `method_rules` says what each method supports.
-"""
+"""Check the space of cells: axes, groups of zipped axes, branches, cells to try first, and the task's own rules."""
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from mislabel.sweeps.cells import ranges
 from mislabel.sweeps.cells.space import Space
-from mislabel.sweeps.checks.method_rules import refusals
-from mislabel.sweeps.errors import nearest
+from mislabel.sweeps.checks.draft import Draft
+from mislabel.sweeps.checks.method_rules import population_rule
 from mislabel.sweeps.spec.document import Path
-from mislabel.sweeps.spec.messages import Mistake
-from mislabel.sweeps.spec.model import NAME, Axis, Spec
-from mislabel.sweeps.stopping import rules
-from mislabel.tasks.parameters import Value
-from mislabel.tasks.task import Task
+from mislabel.sweeps.spec.messages import Mistake, hint_from
+from mislabel.sweeps.spec.model import Axis
+from mislabel.tasks.parameters import Parameter, Value
 
-# An integer range without points is walked through value by value on a grid, up to this length.
+# A grid walks an integer range without points value by value, up to this length.
 LONGEST_WALK = 10_000
-# A grid is walked through whenever it is planned; this many cells take a few minutes.
+# Planning walks through the whole grid; this many cells take a few minutes.
 LARGEST_GRID = 100_000_000
-# Each branch is a search of its own.
+# Each branch is a separate search.
 MOST_BRANCHES = 10_000
-# Of scipy's Sobol sequences.
+# Scipy's Sobol sequences have at most this many dimensions.
 MOST_DIMENSIONS = 21_201
 
 
-def mistakes_between(spec: Spec, task: Task[Any]) -> list[Mistake]:
-    """What is wrong between keys that are right by themselves. The first kind of mistakes that there are is told."""
-    rules = (_alone, _zips, _searched, _tried_first, _task_agrees)
-    return next((found for rule in rules if (found := list(rule(spec, task)))), [])
+def axis_rules(draft: Draft) -> Iterator[Mistake]:
+    """Mistakes in single axes whose values are right."""
+    assert draft.task is not None
+    zipped = {name for group in draft.items("zip").values() for name in group}
+    for name, axis in draft.spec.axes().items():
+        if not draft.has_right_values(name):
+            continue
+        path, parameter = ("parameters", name), draft.task.parameters[name]
+        if axis.values is None:
+            yield from (Mistake((*path, *key), text) for key, text in ranges.range_problems(axis, parameter))
+        elif name not in zipped and draft.sound("zip"):  # of zipped axes, only the combinations must differ
+            yield from _repeated(path, [parameter.typed(value) for value in axis.values])
+        if axis.grid and axis.when is not None:
+            yield Mistake(path, "grid: true makes a branch of each value, under any condition; remove when or grid")
+        if draft.sound("method.name"):
+            yield from _grid_axis(path, axis, parameter, draft.spec.method.name)
 
 
-def _alone(spec: Spec, task: Task[Any]) -> Iterator[Mistake]:
-    """What needs no space of cells to be seen."""
-    method = spec.method.name
-    if method == "grid" and spec.budget.cells is not None:
-        yield ("budget", "cells"), "a grid runs all its cells; remove it, or use method random or tpe"
-    if method != "grid" and spec.budget.cells is None:
-        yield ("budget", "cells"), f"is missing; {method} needs to know how many cells to propose"
-    if method != "grid" and not spec.axes():
-        yield ("parameters",), f"none varies, so {method} has nothing to propose"
-    runs, seeds = spec.budget.runs, spec.seeds.count
-    if spec.method.learns and runs is not None and runs < seeds:
-        yield ("budget", "runs"), f"{runs} is less than the {seeds} seeds of one cell, so {method} would learn nothing"
-    for name, axis in spec.axes().items():
-        yield from _grid_axis(spec, task, name, axis)
-    yield from _sweeps_named(spec)
-    yield from refusals(spec)
-    yield from rules.problems(spec, task)
-    if spec.keep == "weights" and not task.has_weights:
-        yield ("keep",), f"{task.name} gives no weights; remove keep"
+def _repeated(path: Path, values: list[Value]) -> Iterator[Mistake]:
+    seen = set()
+    for i, value in enumerate(values):
+        if value in seen:
+            yield Mistake((*path, "values", i), f"{value!r} is listed twice; remove one")
+        seen.add(value)
 
 
-def _grid_axis(spec: Spec, task: Task[Any], name: str, axis: Axis) -> Iterator[Mistake]:
-    path: Path = ("parameters", name)
-    if spec.method.name != "grid" and not axis.grid:
+def _grid_axis(path: Path, axis: Axis, parameter: Parameter, method: str) -> Iterator[Mistake]:
+    if (method != "grid" and not axis.grid) or axis.values is not None or axis.points is not None:
         return
-    what = "a grid" if spec.method.name == "grid" else "grid: true"
-    if axis.grid and axis.when is not None:
-        text = "each of its values is a branch, so it varies everywhere; remove when or grid"
-        yield path, text
-    if axis.values is not None or axis.points is not None:
-        return
+    what = "a grid" if method == "grid" else "grid: true"
     low, high = ranges.ends_of(axis)
     if axis.step is not None:
-        count = ranges.steps_of(axis) + 1
-        if count > LONGEST_WALK:
-            yield path, f"{what} over it has {count:,} values, more than {LONGEST_WALK:,}; give a larger step"
-    elif not (task.parameters[name].type is int and axis.scale == "linear" and high - low < LONGEST_WALK):
-        yield path, f"{what} over a range needs points; write how many, or list values"
+        count = (high - low) / axis.step + 1
+        if count > LONGEST_WALK + 0.5:
+            yield Mistake(path, f"has {count:,.0f} values, more than {LONGEST_WALK:,} of {what}; give a larger step")
+    elif not (parameter.type is int and axis.scale == "linear" and high - low < LONGEST_WALK):
+        yield Mistake(path, f"{what} over a range needs points; give their number, or list values")
 
 
-def _sweeps_named(spec: Spec) -> Iterator[Mistake]:
-    for i, name in enumerate(spec.start_from):
-        path: Path = ("start_from", i)
-        if not NAME.fullmatch(name):
-            yield path, f"{name!r} is not the name of a sweep"
-        elif name == spec.name:
-            yield path, "is this sweep itself, which goes on from its own results anyway; name others"
-        elif name in spec.start_from[:i]:
-            yield path, f"{name!r} stands twice"
-
-
-def _zips(spec: Spec, task: Task[Any]) -> Iterator[Mistake]:
-    axes = spec.axes()
-    taken: set[str] = set()
-    for i, group in enumerate(spec.zip):
-        path: Path = ("zip", i)
-        if len(group) < 2:
-            yield path, "a group of one; name at least two parameters whose values go together"
-        fits = True
+def zip_rules(draft: Draft) -> Iterator[Mistake]:
+    """Zipped parameters need lists of equal length whose combinations differ."""
+    assert draft.task is not None
+    axes, wrong, known = draft.spec.axes(), draft.wrong_parameters(), draft.task.parameters
+    seen: set[str] = set()
+    for i, group in draft.items("zip").items():
+        found = []
         for name in group:
-            problem = _zip_problem(name, axes, task)
-            if name in taken:
-                problem = f"{name!r} stands twice; a parameter goes with one group"
-            if problem:
-                fits = False
-                yield path, problem
-            taken.add(name)
-        if not fits:
-            continue
-        lengths = {name: len(axes[name].values or ()) for name in group}
-        if len(set(lengths.values())) > 1:
-            counted = ", ".join(f"{name} has {count}" for name, count in lengths.items())
-            yield path, f"go together first with first, so they need equally many values; {counted}"
-            continue
-        counts = Counter(zip(*(axes[name].values or () for name in group), strict=True))
-        for values in (values for values, count in counts.items() if count > 1):
-            yield path, ", ".join(f"{name} {v}" for name, v in zip(group, values, strict=True)) + " stands twice"
+            if name in seen:
+                found.append(f"{name!r} is listed twice; a parameter can be in one group")
+            elif name not in known:
+                found.append(f"{name!r} is not a parameter of {draft.task.name}; {hint_from(name, known)}")
+            elif name not in wrong and (name not in axes or axes[name].values is None):
+                found.append(f"{name!r} has no list of values; write parameters.{name}: {{values: [..]}}")
+            elif name not in wrong and axes[name].when is not None:
+                found.append(f"{name!r} has a condition; remove its when, or remove it from the group")
+            seen.add(name)
+        if not found and not wrong & set(group):
+            found += _unequal({name: axes[name].values or [] for name in group})
+        yield from (Mistake(("zip", i), text) for text in found)
 
 
-def _zip_problem(name: str, axes: Mapping[str, Axis], task: Task[Any]) -> str | None:
-    if name not in task.parameters:
-        return f"{name!r} is not a parameter of {task.name}{nearest(name, task.parameters)}"
-    if name not in axes or axes[name].values is None:
-        return (
-            f"{name!r} has no list of values; write parameters.{name}: {{values: [..]}}, or leave it out of the group"
-        )
-    if axes[name].when is not None:
-        return f"{name!r} has a condition, and what goes together varies together; remove its when, or take it out"
-    return None
+def _unequal(lists: Mapping[str, list[Value]]) -> Iterator[str]:
+    lengths = {name: len(values) for name, values in lists.items()}
+    if len(set(lengths.values())) > 1:
+        counted = ", ".join(f"{name} has {count}" for name, count in lengths.items())
+        yield f"zipped parameters need lists of equal length; {counted}"
+        return
+    counts = Counter(zip(*lists.values(), strict=True))
+    for values in (values for values, count in counts.items() if count > 1):
+        shown = ", ".join(f"{name} {value}" for name, value in zip(lists, values, strict=True))
+        yield f"{shown} is listed twice; remove one"
 
 
-def _searched(spec: Spec, task: Task[Any]) -> Iterator[Mistake]:
-    """The remainder of the axes that a method searches, once for each branch."""
-    space = Space(spec, task)
-    method, cells = spec.method.name, spec.budget.cells or 0
+def space_rules(draft: Draft) -> Iterator[Mistake]:
+    """Mistakes that only the whole space shows; skipped where a part that they need is wrong."""
+    assert draft.task is not None
+    if not draft.sound("method.name"):
+        return
+    space = draft.space()
+    if draft.sound("parameters", "zip", "exclude"):
+        yield from _size(space)
+        if draft.sound("budget.cells"):
+            yield from _branches(space)
+    yield from _first_cells(draft, space)
+    if draft.sound("parameters", "zip"):
+        yield from _conflicts(space)
+
+
+def _size(space: Space) -> Iterator[Mistake]:
+    method, groups = space.spec.method.name, space.branch_dimensions
     if method == "qmc" and len(space.dimensions) > MOST_DIMENSIONS:
-        yield ("method",), f"{len(space.dimensions):,} axes, more than the {MOST_DIMENSIONS:,} of a Sobol sequence"
-    grid = space.branch_dimensions
-    if not grid:
+        text = f"a Sobol sequence has at most {MOST_DIMENSIONS:,} dimensions, not {len(space.dimensions):,}; use random"
+        yield Mistake(("method",), text)
+    if method == "grid" and space.grid_size > LARGEST_GRID:
+        text = f"make a grid of {space.grid_size:,} cells, more than {LARGEST_GRID:,}; give fewer values, or use random"
+        yield Mistake(("parameters",), text)
+    count = math.prod(len(space.candidates(group[0])) for group in groups)
+    if count > MOST_BRANCHES:
+        names = ", ".join(space.spec.branch_axes())
+        text = f"grid: true on {names} makes {count:,} branches, more than {MOST_BRANCHES:,}; give fewer values"
+        yield Mistake(("parameters",), text)
+    elif groups and method != "grid" and len(groups) == len(space.dimensions):
+        text = f"grid: true on all axes leaves {method} nothing to propose; remove one, or use method grid"
+        yield Mistake(("parameters",), text)
+
+
+def _branches(space: Space) -> Iterator[Mistake]:
+    """Each branch needs a share of the budget."""
+    cells, names = space.spec.budget.cells, ", ".join(space.spec.branch_axes())
+    sizes = [len(space.candidates(group[0])) for group in space.branch_dimensions]
+    if not sizes or cells is None or math.prod(sizes) > MOST_BRANCHES:
         return
-    count = math.prod(len(space.candidates(group[0])) for group in grid)
-    names = ", ".join(name for group in grid for name in group)
-    if method == "grid":
-        if count > MOST_BRANCHES:
-            yield ("parameters",), f"{names} with grid: true make {count:,} branches, more than {MOST_BRANCHES:,}"
-    elif len(grid) == len(space.dimensions):
-        text = f"all that varies is grid: true, so {method} has nothing left to propose; remove one, or use method grid"
-        yield ("parameters",), text
-    elif count > MOST_BRANCHES:
-        text = f"{names} with grid: true make {count:,} branches, more than {MOST_BRANCHES:,}; give fewer values"
-        yield ("parameters",), text
-    elif not (found := space.branches()):
-        yield ("exclude",), f"leaves no combination of {names}; exclude less"
-    elif len(found) > cells:
-        text = f"{cells} is fewer than the {len(found)} branches that {names} make; each needs one cell at least"
-        yield ("budget", "cells"), text
-    else:
-        shared = f" ({cells} are shared by {len(found)} branches)"
-        yield from ((path, text + shared) for path, text in refusals(found[-1].spec))
+    branches = space.branches()
+    if not branches:
+        yield Mistake(("exclude",), f"leaves no combination of {names}; exclude less")
+    elif len(branches) > cells:
+        text = f"{cells} is less than the {len(branches)} branches of {names}; give each at least one cell"
+        yield Mistake(("budget", "cells"), text)
+    elif not list(population_rule(space.spec)):
+        for path, text, _ in population_rule(branches[-1].spec):
+            yield Mistake(path, f"{text} ({cells} are shared by {len(branches)} branches)")
 
 
-def _tried_first(spec: Spec, task: Task[Any]) -> Iterator[Mistake]:
-    space = Space(spec, task)
-    for i, given in enumerate(spec.try_first):
+def _first_cells(draft: Draft, space: Space) -> Iterator[Mistake]:
+    wrong, cells = draft.wrong_parameters(), list(space.spec.try_first)
+    for at, (i, given) in enumerate(draft.items("try_first").items()):
         path: Path = ("try_first", i)
-        wrong = list(_first_cell(space, path, given))
-        if given in spec.try_first[:i]:
-            wrong.append((path, "stands twice"))
-        if not wrong and not len(space.first(i)):
-            wrong.append((path, "exclude leaves out such cells; give other values"))
-        yield from wrong
-    if spec.method.name == "grid":
+        if wrong & given.keys():
+            continue
+        found = list(_first_cell(space, path, given))
+        if given in cells[:at]:
+            found.append(Mistake(path, "is listed twice; remove one"))
+        if not found and not len(space.first(at)):
+            found.append(Mistake(path, "is left out by exclude; give other values"))
+        yield from found
+    if not cells or space.spec.budget.cells is None or not draft.sound("parameters", "zip", "exclude", "budget.cells"):
         return
-    for branch in (each.spec for each in space.branches()):
-        if len(branch.try_first) > (branch.budget.cells or 0):
-            where = " for each branch" if spec.branch_axes() else ""
-            text = f"lists {len(branch.try_first)} cells, and budget.cells leaves {branch.budget.cells}{where}"
-            yield ("try_first",), f"{text}; list fewer, or raise it"
+    for branch in space.branches():
+        tried, budget = len(branch.spec.try_first), branch.spec.budget.cells or 0
+        if tried > budget:
+            each = " in each branch" if branch.branch else ""
+            text = f"lists {tried} cells, but budget.cells allows {budget}{each}; list fewer, or raise the budget"
+            yield Mistake(("try_first",), text)
             return
 
 
 def _first_cell(space: Space, path: Path, given: Mapping[str, Value]) -> Iterator[Mistake]:
-    spec, parameters = space.spec, space.task.parameters
-    if not given:
-        yield path, "is empty; name a parameter and its value at least"
-    right = True
+    found = []
     for name, value in given.items():
         problem = None
         if name not in space.axes:
             if value != space.base[name]:
-                problem = f"{value!r} is not {space.base[name]!r}, which all cells have; leave it out, or vary {name}"
-        elif space.axes[name].grid and spec.method.name != "grid" and value not in space.candidates(name):
+                problem = f"{value!r} is not {space.base[name]!r}, the value of all cells; remove it, or vary {name}"
+        elif name in space.spec.branch_axes() and value not in space.candidates(name):
             problem = f"{value!r} is not one of its values {ranges.shown(space.candidates(name))}"
         else:
-            problem = ranges.problem_with(space.axes[name], parameters[name], value)
-        if problem:
-            right = False
-            yield (*path, name), problem
-    for group in space.zips if right else ():
+            problem = ranges.problem_with(space.axes[name], space.task.parameters[name], value)
+        found += [Mistake((*path, name), problem)] if problem else []
+    for group in space.zips if not found else ():
         held = {name: given[name] for name in group if name in given}
         if held and not space.combinations_with(group, held):
             shown = ", ".join(f"{name} {value}" for name, value in held.items())
-            yield path, f"{shown} do not go together in zip"
-    if not right or not space.axes.keys() <= given.keys():
-        return
-    cell = {**space.base, **given}
-    for name in space.when:
-        if not space.when[name].holds(cell) and cell[name] != space.base[name]:
-            text = f"where not ({space.axes[name].when}), it holds its default {space.base[name]}; leave it out"
-            yield (*path, name), text
+            found.append(Mistake(path, f"{shown} is not a combination in zip; give one of its combinations"))
+    if not found and space.axes.keys() <= given.keys():
+        cell = {**space.base, **given}
+        for name in space.when:
+            if not space.when[name].holds(cell) and cell[name] != space.base[name]:
+                text = f"has its default {space.base[name]} unless {space.axes[name].when}; remove it"
+                found.append(Mistake((*path, name), text))
+    yield from found
 
 
-def _task_agrees(spec: Spec, task: Task[Any]) -> Iterator[Mistake]:
-    """Rules between parameters, tried on a first cell and on each single value of the axes."""
-    space = Space(spec, task)
-    if spec.method.name == "grid" and space.grid_size > LARGEST_GRID:
-        size = f"{space.grid_size:,} cells, more than {LARGEST_GRID:,}"
-        yield ("parameters",), f"make a grid of {size}; give fewer values, or draw some with method random"
-        return
+def _conflicts(space: Space) -> Iterator[Mistake]:
+    """The task's rules between parameters, tried on a first cell and on each single value of the axes.
+
+    A message of the form `parameter: text` belongs to that parameter.
+    """
     first = space.sample_cell()
     tried: list[tuple[Path, Mapping[str, Value]]] = [(("parameters",), first)]
     tried += [(("parameters", name), {**first, **changed}) for name, changed in space.single_changes()]
-    told = set()
+    said = set()
     for path, cell in tried:
-        for text in task.conflicts(task.settings(cell)):
-            if text not in told:
-                told.add(text)
-                yield path, text
+        for text in space.task.conflicts(space.task.settings(cell)):
+            if text not in said:
+                said.add(text)
+                name, _, rest = text.partition(": ")
+                known = name in space.spec.parameters
+                yield Mistake(("parameters", name), rest) if known else Mistake(path, text)

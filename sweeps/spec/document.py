@@ -85,9 +85,13 @@ def read_value(text: str, source: str) -> Any:
     return _read(text, source, {})
 
 
-def text_from_value(value: Any) -> str:
-    """The value as YAML that reads back the same."""
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+def text_from_value(value: Any, flow: bool = False) -> str:
+    """The value as YAML that reads back the same; with `flow`, on one line such as [1, 2]."""
+    width = math.inf if flow else 120
+    text: str = yaml.dump(
+        value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width, default_flow_style=flow
+    )
+    return text.strip() if flow else text
 
 
 def kind_of(value: object) -> str:

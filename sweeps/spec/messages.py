@@ -1,79 +1,137 @@
-"""Read a section of a spec into its model, and say in our words what pydantic finds wrong with it."""
+"""Turn what pydantic finds wrong with a spec into messages that point into the user's document."""
 
 import math
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, get_args
 
 from pydantic import ValidationError
 
-from mislabel.sweeps.errors import nearest
+from mislabel.sweeps.errors import closest, nearest
 from mislabel.sweeps.spec.document import Path, dotted, kind_of
-from mislabel.sweeps.spec.model import Section
+from mislabel.sweeps.spec.model import Section, Spec
 
-S = TypeVar("S", bound=Section)
-Mistake = tuple[Path, str]
+
+class Mistake(NamedTuple):
+    path: Path
+    text: str
+    meant: Path | None = None
+    """For an unknown name: the path that was probably meant. It counts as wrong too, so that it is not also missing."""
+
 
 _KINDS = {
     "bool_type": "true or false",
     "int_type": "a whole number",
+    "int_from_float": "a whole number",
     "float_type": "a number",
-    "string_type": "a word",
+    "string_type": "a string",
     "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
 }
-_RULES = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+_SHORT_FORMS: dict[str | int, str] = {"seeds": "a number or ", "method": "a name or "}
+_EXAMPLES: dict[str | int, str] = {
+    "parameters": "a mapping such as {width: 64}",
+    "zip": "groups such as [[dim, width]]",
+    "try_first": "cells such as [{width: 64}]",
+}
+_LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
-def read_section(model: type[S], value: Any, path: Path) -> tuple[S | None, list[Mistake]]:
-    """The section, and what is wrong with it; where something is, the section is that of the keys that are right."""
-    if not isinstance(value, dict):
-        return None, [(path, f"is {kind_of(value)}; write a mapping of {', '.join(model.model_fields)}")]
-    try:
-        return model.model_validate(value), []
-    except ValidationError as error:
-        found = error.errors()
-    wrong = {mistake["loc"][0] for mistake in found}
-    try:
-        rest = model.model_validate({key: part for key, part in value.items() if key not in wrong})
-    except ValidationError:
-        rest = None
-    return rest, list(_told_once([_told(mistake, path, model) for mistake in found]))
+def mistakes_in(error: ValidationError, values: Mapping[str, Any]) -> list[Mistake]:
+    """All mistakes that pydantic found in the values of a spec, one per path.
+
+    A value that may have several types gets an error for each of them; these become one message.
+    """
+    found: dict[Path, list[Mistake]] = {}
+    for detail in error.errors():
+        if detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]:
+            continue  # pydantic does not count items that are wrong themselves
+        mistake = _mistake(detail, values)
+        found.setdefault(mistake.path, []).append(mistake)
+    return [
+        first._replace(text=", nor ".join([first.text, *(other.text.partition(" is not ")[2] for other in others)]))
+        for first, *others in found.values()
+    ]
 
 
-def _told_once(mistakes: list[Mistake]) -> Iterator[Mistake]:
-    """One mistake per place: where a value may be of several types, each of them has found its own fault with it."""
-    told: dict[Path, dict[str, None]] = {}
-    for where, text in mistakes:
-        told.setdefault(where, {})[text] = None
-    for where, (first, *others) in told.items():
-        yield where, ", nor ".join([first, *(text.partition(" is not ")[2] for text in others)])
+def unknown_name(path: Path, choices: Sequence[str], what: str) -> Mistake:
+    """The last part of the path is not `what`, such as a key of budget: none of the choices."""
+    close = closest(str(path[-1]), choices)
+    hint = f"did you mean {close}?" if close else f"choose from {', '.join(choices)}"
+    return Mistake(path, f"not {what}; {hint}", (*path[:-1], close) if close else None)
 
 
-def _told(mistake: Any, path: Path, model: type[Section]) -> Mistake:
-    where: Path = (*path, *[part for part in mistake["loc"] if part in model.model_fields or isinstance(part, int)])
-    value, kind, limits = mistake["input"], mistake["type"], mistake.get("ctx", {})
+def hint_from(word: str, choices: Iterable[str]) -> str:
+    """What to write instead of the word: the closest choice, or else all of them."""
+    known = list(choices)
+    close = closest(word, known)
+    return f"did you mean {close}?" if close else f"choose from {', '.join(known)}"
+
+
+def _mistake(detail: Any, values: Mapping[str, Any]) -> Mistake:
+    path, value, kind, context = _path(detail["loc"], values), detail["input"], detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
-        key = str(mistake["loc"][-1])
-        hint = nearest(key, model.model_fields) or f"; there are {', '.join(model.model_fields)}"
-        return (*path, key), f"not a key of {dotted(path)}{hint}"
+        return unknown_name(path, list(_section_of(path).model_fields), f"a key of {dotted(path[:-1]) or 'a spec'}")
+    example = f"; write {_EXAMPLES[path[0]]}" if path[0] in _EXAMPLES else ""
+    return Mistake(path, _text(path, value, kind, context) or f"{_shown(value)} is not {_KINDS[kind]}{example}")
+
+
+def _text(path: Path, value: Any, kind: str, context: Mapping[str, Any]) -> str | None:
     if kind == "missing":
-        return (*path, *mistake["loc"]), "is missing"
-    if value is None:
-        return where, "has no value"
-    if kind == "literal_error":
-        choices = limits["expected"].replace("'", "").replace(" or ", ", ").split(", ")
-        one_of = "one of " if len(choices) > 1 else ""
-        return where, f"{value!r} is not {one_of}{', '.join(choices)}{nearest(str(value), choices)}"
-    if limits.keys() & _RULES.keys():
-        shown = repr(whole(value) if isinstance(value, float) else value)
-        return where, "; ".join(f"{shown} is not {_RULES[name]} {bound:g}" for name, bound in limits.items())
-    if kind == "too_short":
-        return where, "is empty; list at least one value"
+        return f"is missing; give {_section_of(path).model_fields[str(path[-1])].description}"
     if kind == "value_error":
-        return where, str(limits["error"])
-    shown = kind_of(value) if isinstance(value, dict | list) else repr(value)
-    return where, f"{shown} is not {_KINDS.get(kind, mistake['msg'].lower())}"
+        return str(context["error"])
+    if value is None:
+        return "has no value"
+    if kind == "model_type":
+        return f"is {kind_of(value)}; write {_SHORT_FORMS.get(path[0], '')}a mapping of {', '.join(_fields(path))}"
+    if kind == "too_short":
+        return f"has {len(value)} items; give at least {context['min_length']}"
+    if kind == "too_long":
+        return f"has {len(value)} items; give at most {context['max_length']}"
+    if kind == "literal_error":
+        choices = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+        one_of = "one of " if len(choices) > 1 else ""
+        return f"{_shown(value)} is not {one_of}{', '.join(choices)}{nearest(str(value), choices)}"
+    limits = [f"{_LIMITS[name]} {bound:g}" for name, bound in context.items() if name in _LIMITS]
+    return f"{_shown(value)} is not {' and '.join(limits)}" if limits else None
 
 
-def whole(value: float) -> int | float:
+def _path(location: Sequence[str | int], values: Any) -> Path:
+    """The location in the document: without pydantic's names for types, and without the index of a single item."""
+    path: list[str | int] = []
+    for part in location:
+        inside = isinstance(values, dict) and part in values
+        inside |= isinstance(values, list) and isinstance(part, int)
+        if inside or part in _KEYS:
+            path.append(part)
+            values = values[part] if inside else None
+    return tuple(path)
+
+
+def _section_of(path: Path) -> type[Section]:
+    """The section that the last key of the path belongs to."""
+    return Spec if len(path) == 1 else _section_in(Spec.model_fields[str(path[0])].annotation)
+
+
+def _fields(path: Path) -> list[str]:
+    return list(_section_in(Spec.model_fields[str(path[0])].annotation).model_fields)
+
+
+def _section_in(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _section_in(part))), None)
+
+
+def _shown(value: Any) -> str:
+    return kind_of(value) if isinstance(value, dict | list | tuple) else repr(whole(value))
+
+
+def whole(value: Any) -> Any:
     """The number as a researcher would write it: 3, not 3.0."""
-    return int(value) if math.isfinite(value) and value.is_integer() else value
+    return int(value) if isinstance(value, float) and math.isfinite(value) and value.is_integer() else value
+
+
+_SECTIONS = [Spec, *filter(None, (_section_in(field.annotation) for field in Spec.model_fields.values()))]
+_KEYS = {key for section in _SECTIONS for key in section.model_fields}

@@ -8,13 +8,11 @@ costs: less is better, nan is nothing measured, infinity is a run that diverged.
 import math
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mislabel.sweeps.spec.document import Path
 from mislabel.sweeps.spec.model import Axis, EarlyTerminate, Spec
-from mislabel.tasks.training import measured_steps
 
 if TYPE_CHECKING:
     from mislabel.tasks.task import Task
@@ -178,35 +176,6 @@ class Patience:
             if at <= step and means[at] < best - self.min_gain:
                 best, gained_at = means[at], at
         return step >= self.min_steps and step - gained_at >= self.patience
-
-
-def problems(spec: Spec, task: "Task[Any]") -> Iterator[tuple[Path, str]]:
-    """What is wrong with the spec's `early_terminate`, with the place of each mistake."""
-    wanted = spec.early_terminate
-    if wanted is None:
-        return
-    where = "early_terminate"
-    if not spec.metric:
-        yield (where,), "compares runs by their objective; add metric: {name: .., goal: minimize}"
-    elif len(spec.metric) > 1:
-        yield (where,), f"compares runs by one objective, and metric lists {len(spec.metric)}; keep one, or remove it"
-    if wanted.type == "patience" and wanted.patience is None:
-        yield (where, "patience"), "is missing; say after how many steps without a gain a run is stopped"
-    belongs: dict[str, tuple[str, ...]] = {"patience": ("patience",), "min_gain": ("patience",)}
-    belongs |= {"min_cells": ("median",), "eta": ("asha", "hyperband")}
-    for key, types in belongs.items():
-        default = EarlyTerminate.model_fields[key].default
-        if wanted.type not in types and getattr(wanted, key) != default:
-            yield (where, key), f"belongs to type {' or '.join(types)}, not to {wanted.type}"
-    shortest = shortest_run(spec, task)
-    if wanted.min_steps >= shortest:
-        yield (where, "min_steps"), f"{wanted.min_steps} is not below steps = {shortest}, so no run could be stopped"
-        return
-    values: dict[str, Any] = {name: parameter.default for name, parameter in task.parameters.items()} | spec.fixed()
-    measured = measured_steps(task.settings({**values, "steps": shortest}))
-    if not any(step >= wanted.min_steps for step in judged_steps(wanted, measured)):
-        text = f"no step from {wanted.min_steps} on is measured but the last; raise parameters.frames, or lower it"
-        yield (where, "min_steps"), text
 
 
 def shortest_run(spec: Spec, task: "Task[Any]") -> int:

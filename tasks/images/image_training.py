@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mislabel.tasks.data.images import DataError, Images, class_words, images, part, subset
+from mislabel.tasks.data.images import DataError, Images, class_words, images, is_own, names, part, subset
 from mislabel.tasks.images.accelerated import AUTOCASTS, accelerated
 from mislabel.tasks.images.augmentation.views import statistics
 from mislabel.tasks.images.build_network import NetworkParams, build
@@ -82,6 +82,8 @@ def data_of(params: Pictures) -> dict[str, str]:
 
 def conflicts(params: Pictures) -> Iterator[str]:
     """For a task's `conflicts`."""
+    if params.data not in names() and not is_own(params.data):
+        yield f"data: {params.data!r} is not a data set; choose from {', '.join(names())}"
     try:
         _drop_epochs(params.drops, 1)
     except ValueError:

@@ -83,24 +83,24 @@ def test_no_draw_leaves_its_range(first: float, second: float, scale: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("axis", "key", "text"),
+    ("axis", "key"),
     [
-        (Axis(min=1, max=1), None, "min 1 is not below max 1; a single value is written without a range"),
-        (Axis(min=0, max=1, scale="log"), "min", "0 is not above 0, as a log scale needs"),
-        (Axis(min=0, max=1, step=0.5, points=2), None, "gives both points and step; keep one of them"),
-        (Axis(min=1, max=2, step=0.5, scale="log"), "step", "steps are of equal length, which a log scale has not; "),
-        (Axis(min=0, max=1, step=0.3), "max", "1 is not a whole number of steps of 0.3 from 0; the nearest is 0.9"),
-        (Axis(min=0, max=1, step=3), "max", "1 is not a whole number of steps of 3 from 0; the nearest is 3"),
-        (Axis(min=0, max=10, step=1e-12), "step", "1e-12 is too small beside 10: values have 12 digits"),
+        (Axis(min=2, max=1), ()),
+        (Axis(min=1, max=1), ()),
+        (Axis(min=0, max=1, scale="log"), ("min",)),
+        (Axis(min=1, max=2, step=0.5, scale="log"), ("step",)),
+        (Axis(min=0, max=1, step=0.3), ("max",)),
+        (Axis(min=0, max=1, step=3), ("max",)),
+        (Axis(min=0, max=10, step=1e-12), ("step",)),
     ],
 )
-def test_a_range_that_can_not_be_is_told(axis: Axis, key: str | None, text: str) -> None:
-    ((found, told),) = ranges.range_problems(axis, X)
+def test_a_wrong_range_is_reported_at_its_key(axis: Axis, key: tuple[str, ...]) -> None:
+    ((found, _),) = ranges.range_problems(axis, X)
     assert found == key
-    assert told.startswith(text)
 
 
-def test_whole_numbers_have_whole_steps() -> None:
+def test_whole_numbers_need_whole_steps() -> None:
     assert list(ranges.range_problems(Axis(min=0, max=4, step=2), LEVEL)) == []
-    told = list(ranges.range_problems(Axis(min=0, max=4, step=0.5), LEVEL))
-    assert told == [("step", "0.5 is not a whole number, as level takes")]
+    ((key, text),) = ranges.range_problems(Axis(min=0, max=4, step=0.5), LEVEL)
+    assert key == ("step",)
+    assert "0.5" in text

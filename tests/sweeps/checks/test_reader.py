@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from mislabel.sweeps.checks.reader import checked_spec, read_spec
-from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.errors import Problem, SpecError
 from mislabel.sweeps.spec.document import Document, read_document
 from mislabel.sweeps.spec.model import Axis, Spec
 
@@ -18,10 +18,14 @@ def checked(text: str) -> Spec:
     return spec
 
 
-def mistakes(text: str) -> list[str]:
+def mistakes(text: str) -> list[Problem]:
     with pytest.raises(SpecError) as caught:
         checked(text)
-    return [str(problem) for problem in caught.value.problems]
+    return caught.value.problems
+
+
+def located(problem: Problem) -> str:
+    return f"{problem.place}, {problem.path}" if problem.place else problem.path
 
 
 def test_a_good_spec_is_read_into_typed_values() -> None:
@@ -58,154 +62,154 @@ def test_keys_without_a_value_take_their_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "mistake"),
+    ("text", "where", "shown"),
     [
-        # What is not there
-        ("task: bowl", "name: is missing; give the sweep a name, such as noise-by-width"),
-        ("name: a", "task: is missing; there are bowl, bowl.single, "),
+        # Missing
+        ("task: bowl", 'name', []),
+        ("name: a", 'task', []),
         (HEAD + "method: random\nparameters: {x: {min: 0, max: 1}}",
-         "budget.cells: is missing; random needs to know how many cells to propose"),
+         'budget.cells', []),
         (HEAD + "method: tpe\nmetric: {name: loss, goal: minimize}\nparameters: {x: {min: 0, max: 1}}\nbudget: {}",
-         "line 6, budget.cells: is missing; tpe needs to know how many cells to propose"),
+         'line 6, budget.cells', []),
         (HEAD + "method: tpe\nparameters: {x: {min: 0, max: 1}}\nbudget: {cells: 3}",
-         "metric: is missing; tpe needs to know what to improve, such as {name: .., goal: minimize}"),
-        (HEAD + "method: random\nbudget: {cells: 3}", "parameters: none varies, so random has nothing to propose"),
-        (HEAD + "metric: {name: loss}", "line 3, metric.goal: is missing"),
+         'metric', []),
+        (HEAD + "method: random\nbudget: {cells: 3}", 'parameters', []),
+        (HEAD + "metric: {name: loss}", 'line 3, metric.goal', []),
         (HEAD + "parameters: {x: {min: 0, max: 1}}",
-         "line 3, parameters.x: a grid over a range needs points; write how many, or list values"),
-        (HEAD + "parameters: {x: {min: 1}}", "line 3, parameters.x: a range needs both ends; max is missing"),
+         'line 3, parameters.x', []),
+        (HEAD + "parameters: {x: {min: 1}}", 'line 3, parameters.x', []),
         (HEAD + "parameters: {x: {}}",
-         "line 3, parameters.x: gives no values; write {values: [..]}, or {min: .., max: ..}"),
+         'line 3, parameters.x', []),
         (HEAD + "parameters: {x: {values: null}}",
-         "line 3, parameters.x: gives no values; write {values: [..]}, or {min: .., max: ..}"),
-        (HEAD + "parameters: {x: null}", "line 3, parameters.x: has no value"),
-        (HEAD + "parameters: {x: {values: [1, null]}}", "line 3, parameters.x.values[1]: has no value"),
-        (HEAD + "parameters: {x: {values: []}}", "line 3, parameters.x.values: is empty; list at least one value"),
+         'line 3, parameters.x', []),
+        (HEAD + "parameters: {x: null}", 'line 3, parameters.x', []),
+        (HEAD + "parameters: {x: {values: [1, null]}}", 'line 3, parameters.x.values[1]', []),
+        (HEAD + "parameters: {x: {values: []}}", 'line 3, parameters.x.values', []),
         # Words that are not known
-        ("name: a\ntask: bwl", "line 2, task: 'bwl' is not an installed task; did you mean bowl?"),
-        ("name: a\ntask: gardening", "line 2, task: 'gardening' is not an installed task; there are bowl, "),
-        (HEAD + "parmeters: {}", "line 3, parmeters: not a key of a spec; did you mean parameters?"),
-        (HEAD + "color: red", "line 3, color: not a key of a spec; it has name, task, method, metric, "),
-        (HEAD + "parameters: {widht: 3}", "line 3, parameters.widht: not a parameter of bowl; did you mean width?"),
-        (HEAD + "parameters: {noise: 3}", "line 3, parameters.noise: not a parameter of bowl; it has steps, frames, "),
+        ("name: a\ntask: bwl", 'line 2, task', ["'bwl'", 'bowl']),
+        ("name: a\ntask: gardening", 'line 2, task', ["'gardening'"]),
+        (HEAD + "parmeters: {}", 'line 3, parmeters', ['parameters']),
+        (HEAD + "color: red", 'line 3, color', []),
+        (HEAD + "parameters: {widht: 3}", 'line 3, parameters.widht', ['width']),
+        (HEAD + "parameters: {noise: 3}", 'line 3, parameters.noise', []),
         (HEAD + "parameters: {x: {value: [1]}}",
-         "line 3, parameters.x.value: not a key of parameters.x; did you mean values?"),
-        (HEAD + "seeds: {count: 3, frst: 2}", "line 3, seeds.frst: not a key of seeds; did you mean first?"),
+         'line 3, parameters.x.value', ['values']),
+        (HEAD + "seeds: {count: 3, frst: 2}", 'line 3, seeds.frst', ['first']),
         (HEAD + "metric: {name: los, goal: minimize}",
-         "line 3, metric.name: 'los' is not measured by bowl; did you mean loss?"),
+         'line 3, metric.name', ["'los'", 'loss']),
         (HEAD + "metric: {name: speed, goal: minimize}",
-         "line 3, metric.name: 'speed' is not measured by bowl; it measures height, loss, rest_step"),
+         'line 3, metric.name', ["'speed'"]),
         (HEAD + "metric: {name: loss, goal: minimise}",
-         "line 3, metric.goal: 'minimise' is not one of minimize, maximize; did you mean minimize?"),
+         'line 3, metric.goal', ["'minimise'", 'minimize']),
         (HEAD + "method: rnd",
-         "line 3, method.name: 'rnd' is not one of grid, random, qmc, tpe, gp, cmaes, nsga2, nsga3"),
-        (HEAD + "exclude: [wdth > 1]", "line 3, exclude[0]: 'wdth' is not a parameter of bowl; did you mean width?"),
+         'line 3, method.name', ["'rnd'"]),
+        (HEAD + "exclude: [wdth > 1]", 'line 3, exclude[0]', ["'wdth'", 'width']),
         (HEAD + "parameters: {x: {values: [1], when: rat > 1}}",
-         "line 3, parameters.x.when: 'rat' is not a parameter of bowl; did you mean rate?"),
-        (HEAD + "parameters: {surface: smoth}", "line 3, parameters.surface: 'smoth' is not one of smooth, rough"),
+         'line 3, parameters.x.when', ["'rat'", 'rate']),
+        (HEAD + "parameters: {surface: smoth}", 'line 3, parameters.surface', ["'smoth'"]),
         # Names that would leave the store
         *[
-            (f"name: {name}\ntask: bowl", "line 1, name: ")
+            (f"name: {name}\ntask: bowl", 'line 1, name', [])
             for name in ("../a", "a/b", "/etc", "..", ".", ".hidden", "a..b", "a.", r"a\b", "a b", "-a", "''", "5", "ä")
         ],
-        ("name: " + "a" * 101 + "\ntask: bowl",
-         f"line 1, name: '{'a' * 101}' is not a name; use at most 100 letters, digits, - and _, with single dots"),
+        ("name: " + "a" * 101 + "\ntask: bowl", "line 1, name", ["a" * 101]),
         # The wrong type
-        (HEAD + "parameters: {x: word}", "line 3, parameters.x: 'word' is not a number"),
-        (HEAD + "parameters: {x: true}", "line 3, parameters.x: True is not a number"),
-        (HEAD + "parameters: {level: true}", "line 3, parameters.level: True is not a whole number"),
-        (HEAD + "parameters: {level: 1.5}", "line 3, parameters.level: 1.5 is not a whole number"),
+        (HEAD + "parameters: {x: word}", 'line 3, parameters.x', ["'word'"]),
+        (HEAD + "parameters: {x: true}", 'line 3, parameters.x', ['True']),
+        (HEAD + "parameters: {level: true}", 'line 3, parameters.level', ['True']),
+        (HEAD + "parameters: {level: 1.5}", 'line 3, parameters.level', ['1.5']),
         (HEAD + "parameters: {level: {values: [true]}}",
-         "line 3, parameters.level.values[0]: True is not a whole number"),
-        (HEAD + "parameters: {tilted: 1}", "line 3, parameters.tilted: 1 is not true or false"),
-        (HEAD + "parameters: {tilted: no}", "line 3, parameters.tilted: 'no' is not true or false"),
-        (HEAD + "parameters: {surface: 1}", "line 3, parameters.surface: 1 is not a string"),
+         'line 3, parameters.level.values[0]', ['True']),
+        (HEAD + "parameters: {tilted: 1}", 'line 3, parameters.tilted', ['1']),
+        (HEAD + "parameters: {tilted: no}", 'line 3, parameters.tilted', ["'no'"]),
+        (HEAD + "parameters: {surface: 1}", 'line 3, parameters.surface', ['1']),
         (HEAD + "parameters: {x: [1, 2]}",
-         "line 3, parameters.x: is a list; write {values: [1, 2]} to try each of them"),
-        (HEAD + "parameters: {x: {values: 3}}", "line 3, parameters.x.values: 3 is not a list"),
+         'line 3, parameters.x', []),
+        (HEAD + "parameters: {x: {values: 3}}", 'line 3, parameters.x.values', ['3']),
         (HEAD + "parameters: {x: {values: [[1]]}}",
-         "line 3, parameters.x.values[0]: a list is not true or false, nor a whole number, nor a number, nor a word"),
-        (HEAD + "parameters: {x: {min: a, max: 1, points: 2}}", "line 3, parameters.x.min: 'a' is not a number"),
-        (HEAD + "parameters: {x: {min: true, max: 1, points: 2}}", "line 3, parameters.x.min: True is not a number"),
+         'line 3, parameters.x.values[0]', []),
+        (HEAD + "parameters: {x: {min: a, max: 1, points: 2}}", 'line 3, parameters.x.min', ["'a'"]),
+        (HEAD + "parameters: {x: {min: true, max: 1, points: 2}}", 'line 3, parameters.x.min', ['True']),
         (HEAD + "parameters: {x: {min: 0, max: 1, points: 2.5}}",
-         "line 3, parameters.x.points: 2.5 is not a whole number"),
+         'line 3, parameters.x.points', ['2.5']),
         (HEAD + "parameters: {surface: {min: 1, max: 2, points: 2}}",
-         "line 3, parameters.surface: surface takes words, which have no range; write {values: [..]}"),
-        (HEAD + "parameters: {x: {values: [1], when: 3}}", "line 3, parameters.x.when: 3 is not a word"),
+         'line 3, parameters.surface', []),
+        (HEAD + "parameters: {x: {values: [1], when: 3}}", 'line 3, parameters.x.when', ['3']),
         (HEAD + "parameters: [x, 1]",
-         "line 3, parameters: is a list; write a mapping of parameter names to values"),
-        (HEAD + "metric: loss", "line 3, metric: is the value 'loss'; write a mapping of name, goal"),
-        (HEAD + "metric: [loss]", "line 3, metric[0]: is the value 'loss'; write a mapping of name, goal"),
+         'line 3, parameters', []),
+        (HEAD + "metric: loss", 'line 3, metric', []),
+        (HEAD + "metric: [loss]", 'line 3, metric[0]', []),
         (HEAD + "seeds: true",
-         "line 3, seeds: is the value True; write a number of seeds, or {count: 20, first: 0}"),
-        (HEAD + "seeds: [1, 2]", "line 3, seeds: is a list; write a number of seeds, or {count: 20, first: 0}"),
-        (HEAD + "seeds: {count: x}", "line 3, seeds.count: 'x' is not a whole number"),
-        (HEAD + "budget: 6h", "line 3, budget: is the value '6h'; write a mapping of cells, runs, wall, failures"),
+         'line 3, seeds', []),
+        (HEAD + "seeds: [1, 2]", 'line 3, seeds', []),
+        (HEAD + "seeds: {count: x}", 'line 3, seeds.count', ["'x'"]),
+        (HEAD + "budget: 6h", 'line 3, budget', []),
         (HEAD + "budget: {wall: 6 hours}",
-         "line 3, budget.wall: '6 hours' is not a time; write 90s, 15m, 6h or 2d"),
-        (HEAD + "exclude: {x: 1}", "line 3, exclude: is a mapping; write a list of conditions"),
-        (HEAD + "exclude: [5]", "line 3, exclude[0]: 5 is not a condition; write one such as 'noise_rate > 0.3'"),
+         'line 3, budget.wall', ["'6 hours'"]),
+        (HEAD + "exclude: {x: 1}", 'line 3, exclude', []),
+        (HEAD + "exclude: [5]", 'line 3, exclude[0]', ['5']),
         (HEAD + "resources: {pack: aut}",
-         "line 3, resources.pack: 'aut' is not a whole number, nor auto; did you mean auto?"),
+         'line 3, resources.pack', ["'aut'", 'auto']),
         # Out of bounds
-        (HEAD + "parameters: {x: 11}", "line 3, parameters.x: 11 is not at most 10"),
-        (HEAD + "parameters: {rate: {values: [0.5, 0]}}", "line 3, parameters.rate.values[1]: 0 is not above 0"),
-        (HEAD + "parameters: {width: {min: 0, max: 3}}", "line 3, parameters.width.min: 0 is not at least 1"),
-        (HEAD + "parameters: {width: {min: 1, max: 65}}", "line 3, parameters.width.max: 65 is not at most 64"),
-        (HEAD + "parameters: {x: .nan}", "line 3, parameters.x: nan is not finite"),
-        (HEAD + "parameters: {rate: .inf}", "line 3, parameters.rate: inf is not finite"),
-        (HEAD + "parameters: {level: .nan}", "line 3, parameters.level: nan is not a whole number"),
-        (HEAD + "parameters: {x: {values: [-.inf]}}", "line 3, parameters.x.values[0]: -inf is not finite"),
-        (HEAD + "parameters: {x: {min: .nan, max: 1, points: 2}}", "line 3, parameters.x.min: nan is not finite"),
-        (HEAD + "parameters: {x: {min: 0, max: .inf, points: 2}}", "line 3, parameters.x.max: inf is not finite"),
+        (HEAD + "parameters: {x: 11}", 'line 3, parameters.x', ['11']),
+        (HEAD + "parameters: {rate: {values: [0.5, 0]}}", 'line 3, parameters.rate.values[1]', ['0']),
+        (HEAD + "parameters: {width: {min: 0, max: 3}}", 'line 3, parameters.width.min', ['0']),
+        (HEAD + "parameters: {width: {min: 1, max: 65}}", 'line 3, parameters.width.max', ['65']),
+        (HEAD + "parameters: {x: .nan}", 'line 3, parameters.x', ['nan']),
+        (HEAD + "parameters: {rate: .inf}", 'line 3, parameters.rate', ['inf']),
+        (HEAD + "parameters: {level: .nan}", 'line 3, parameters.level', ['nan']),
+        (HEAD + "parameters: {x: {values: [-.inf]}}", 'line 3, parameters.x.values[0]', ['-inf']),
+        (HEAD + "parameters: {x: {min: .nan, max: 1, points: 2}}", 'line 3, parameters.x.min', ['nan']),
+        (HEAD + "parameters: {x: {min: 0, max: .inf, points: 2}}", 'line 3, parameters.x.max', ['inf']),
         (HEAD + "parameters: {steps: 100000000000000000000}",
-         "line 3, parameters.steps: 100000000000000000000 is too large for a whole number of 64 bits"),
+         'line 3, parameters.steps', ['100000000000000000000']),
         (HEAD + "parameters: {x: {min: 2, max: 1, points: 3}}",
-         "line 3, parameters.x: min 2 is not below max 1; a single value is written without a range"),
+         'line 3, parameters.x', []),
         (HEAD + "parameters: {x: {min: 1, max: 1, points: 3}}",
-         "line 3, parameters.x: min 1 is not below max 1; a single value is written without a range"),
+         'line 3, parameters.x', []),
         (HEAD + "parameters: {x: {min: 0, max: 1, scale: log, points: 3}}",
-         "line 3, parameters.x.min: 0 is not above 0, as a log scale needs"),
+         'line 3, parameters.x.min', ['0']),
         (HEAD + "parameters: {x: {min: -1, max: 1, scale: log, points: 3}}",
-         "line 3, parameters.x.min: -1 is not above 0, as a log scale needs"),
-        (HEAD + "parameters: {x: {min: 0, max: 1, points: 0}}", "line 3, parameters.x.points: 0 is not at least 1"),
+         'line 3, parameters.x.min', ['-1']),
+        (HEAD + "parameters: {x: {min: 0, max: 1, points: 0}}", 'line 3, parameters.x.points', ['0']),
         (HEAD + "parameters: {x: {min: 0, max: 1, points: 1_000_000_000_000}}",
-         "line 3, parameters.x.points: 1000000000000 is not at most 10000"),
-        (HEAD + "seeds: 0", "line 3, seeds.count: 0 is not at least 1"),
-        (HEAD + "seeds: {first: -1}", "line 3, seeds.first: -1 is not at least 0"),
-        (HEAD + "seeds: 1e12", "line 3, seeds: is the value 1000000000000.0; write a number of seeds"),
-        (HEAD + "seeds: 1_000_000_000_000", "line 3, seeds.count: 1000000000000 is not at most 1e+06"),
-        (HEAD + "budget: {wall: 0s}", "line 3, budget.wall: '0s' is not above 0"),
-        (HEAD + "budget: {failures: -1}", "line 3, budget.failures: -1 is not at least 0"),
-        (HEAD + "resources: {cpu: 0}", "line 3, resources.cpu: 0 is not above 0"),
-        (HEAD + "resources: {pack: 0}", "line 3, resources.pack: 0 is not at least 1, nor auto"),
+         'line 3, parameters.x.points', ['1000000000000']),
+        (HEAD + "seeds: 0", 'line 3, seeds.count', ['0']),
+        (HEAD + "seeds: {first: -1}", 'line 3, seeds.first', ['-1']),
+        (HEAD + "seeds: 1e12", 'line 3, seeds', []),
+        (HEAD + "seeds: 1_000_000_000_000", 'line 3, seeds.count', ['1000000000000']),
+        (HEAD + "budget: {wall: 0s}", 'line 3, budget.wall', ["'0s'"]),
+        (HEAD + "budget: {failures: -1}", 'line 3, budget.failures', ['-1']),
+        (HEAD + "resources: {cpu: 0}", 'line 3, resources.cpu', ['0']),
+        (HEAD + "resources: {pack: 0}", 'line 3, resources.pack', ['0']),
         # What does not go together
         (HEAD + "budget: {cells: 3}",
-         "line 3, budget.cells: a grid runs all its cells; remove it, or use method random or tpe"),
+         'line 3, budget.cells', []),
         (HEAD + "parameters: {x: {values: [1], min: 2, max: 3}}",
-         "line 3, parameters.x: gives both values and a range; keep one of them"),
+         'line 3, parameters.x', []),
         (HEAD + "parameters: {x: {values: [1, 2], points: 3}}",
-         "line 3, parameters.x: points, step and scale belong to a range, not to a list of values"),
-        (HEAD + "parameters: {x: {values: [1, 2, 1.0]}}", "line 3, parameters.x.values[2]: 1.0 stands twice"),
+         'line 3, parameters.x', []),
+        (HEAD + "parameters: {x: {values: [1, 2, 1.0]}}", 'line 3, parameters.x.values[2]', []),
         (HEAD + "parameters: {x: {values: [1], when: x > 1}}",
-         "line 3, parameters.x.when: depends on x itself, directly or through other conditions"),
+         'line 3, parameters.x.when', []),
         (HEAD + "exclude: [surface > 3]",
-         "line 3, exclude[0]: 'surface > 3' compares or combines values of different kinds"),
-        (HEAD + "exclude: ['x >']", "line 3, exclude[0]: 'x >' is not a condition: invalid syntax; read are names, "),
-        (HEAD + "exclude: [open(1)]", "line 3, exclude[0]: 'open(1)': 'open(1)' is not read in conditions; read are "),
+         'line 3, exclude[0]', []),
+        (HEAD + "exclude: ['x >']", 'line 3, exclude[0]', ["'x >'"]),
+        (HEAD + "exclude: [open(1)]", 'line 3, exclude[0]', []),
         (HEAD + "parameters: {surface: rough, width: {values: [2, 64]}}",
-         "line 3, parameters.width: a rough bowl holds at most 32 weights, not width 64"),
+         'line 3, parameters.width', []),
         (HEAD + "metric: [{name: loss, goal: minimize}, {name: loss, goal: maximize}]",
-         "line 3, metric[1].name: 'loss' stands twice"),
+         'line 3, metric[1].name', []),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_once_with_its_place_the_rule_and_what_would_be_right(text: str, mistake: str) -> None:
-    (told,) = mistakes(text)
-    assert told.startswith(mistake)
+def test_a_mistake_is_reported_once_with_its_location_and_value(text: str, where: str, shown: list[str]) -> None:
+    (problem,) = mistakes(text)
+    assert located(problem) == where
+    assert all(part in problem.text for part in shown)
 
 
 def test_all_mistakes_come_at_once_in_the_order_of_the_file() -> None:
-    assert mistakes(
+    found = mistakes(
         """\
 name: a/b
 task: bowl
@@ -221,33 +225,34 @@ seeds: 0
 budget: {wall: soon, cell: 3}
 colour: red
 """
-    ) == [
-        "line 1, name: 'a/b' is not a name; use at most 100 letters, digits, - and _, with single dots inside",
-        "line 3, metric.goal: 'maximum' is not one of minimize, maximize; did you mean maximize?",
-        "line 3, metric.name: 'accuracy' is not measured by bowl; it measures height, loss, rest_step",
-        "line 5, parameters.widht: not a parameter of bowl; did you mean width?",
-        "line 6, parameters.x.points: 0 is not at least 1",
-        "line 6, parameters.x.max: 99 is not at most 10",
-        "line 6, parameters.x.when: 'rat' is not a parameter of bowl; did you mean rate?",
-        "line 7, parameters.rate.values[2]: has no value",
-        "line 7, parameters.rate.values[1]: 2 is not at most 1",
-        "line 8, parameters.level.when: depends on level itself, directly or through other conditions",
-        "line 9, parameters.trouble.when: depends on trouble itself, directly or through other conditions",
-        "line 10, exclude[0]: 'y' is not a parameter of bowl",
-        "line 10, exclude[1]: 'surface + 1 == 2' compares or combines values of different kinds",
-        "line 11, seeds.count: 0 is not at least 1",
-        "line 12, budget.wall: 'soon' is not a time; write 90s, 15m, 6h or 2d",
-        "line 12, budget.cell: not a key of budget; did you mean cells?",
-        "line 13, colour: not a key of a spec; it has name, task, method, metric, parameters, exclude, zip, "
-        "try_first, start_from, seeds, early_terminate, budget, resources, keep, track",
+    )
+    assert [located(problem) for problem in found] == [
+        "line 1, name",
+        "line 3, metric.goal",
+        "line 3, metric.name",
+        "line 5, parameters.widht",
+        "line 6, parameters.x.points",
+        "line 6, parameters.x.max",
+        "line 6, parameters.x.when",
+        "line 7, parameters.rate.values[2]",
+        "line 7, parameters.rate.values[1]",
+        "line 8, parameters.level.when",
+        "line 9, parameters.trouble.when",
+        "line 10, exclude[0]",
+        "line 10, exclude[1]",
+        "line 11, seeds.count",
+        "line 12, budget.wall",
+        "line 12, budget.cell",
+        "line 13, colour",
     ]
 
 
 def test_without_a_known_task_the_rest_is_still_checked() -> None:
-    assert mistakes("name: a\ntask: bowls\nparameters: {anything: [1]}\nseeds: 0\n") == [
-        "line 2, task: 'bowls' is not an installed task; did you mean bowl?",
-        "line 3, parameters.anything: is a list; write {values: [1]} to try each of them",
-        "line 4, seeds.count: 0 is not at least 1",
+    found = mistakes("name: a\ntask: bowls\nparameters: {anything: [1]}\nseeds: 0\n")
+    assert [located(problem) for problem in found] == [
+        "line 2, task",
+        "line 3, parameters.anything",
+        "line 4, seeds.count",
     ]
 
 
@@ -258,11 +263,9 @@ def test_an_integer_range_without_points_is_a_grid_of_all_its_values() -> None:
 def test_a_grid_without_end_is_refused_without_walking_through_it() -> None:
     axes = ", ".join(f"{name}: {{min: 1, max: 10, points: 10000}}" for name in ("x", "level"))
     began = time.perf_counter()
-    (told,) = mistakes(HEAD + f"parameters: {{{axes}, rate: {{min: 0.1, max: 1, points: 10000}}}}")
-    assert told == (
-        "line 3, parameters: make a grid of 1,000,000,000 cells, more than 100,000,000; "
-        "give fewer values, or draw some with method random"
-    )
+    (problem,) = mistakes(HEAD + f"parameters: {{{axes}, rate: {{min: 0.1, max: 1, points: 10000}}}}")
+    assert located(problem) == "line 3, parameters"
+    assert "1,000,000,000 cells" in problem.text
     assert time.perf_counter() - began < 10
 
 
@@ -281,28 +284,35 @@ def test_assignments_are_checked_too_and_named_as_the_place(tmp_path: Path) -> N
     assert spec.seeds.count == 7
     with pytest.raises(SpecError) as caught:
         read_spec(str(path), ("parameters.x=11", "seeds=0"))
-    assert [str(problem) for problem in caught.value.problems] == [
-        "--set parameters.x=11, parameters.x: 11 is not at most 10",
-        "--set seeds=0, seeds.count: 0 is not at least 1",
+    assert [located(problem) for problem in caught.value.problems] == [
+        "--set parameters.x=11, parameters.x",
+        "--set seeds=0, seeds.count",
     ]
 
 
-@pytest.mark.parametrize(
-    ("content", "mistake"),
-    [(None, "can't be read: No such file or directory"), (b"name: \xff", "is not UTF-8 text; a spec is a YAML file")],
-)
-def test_a_file_that_is_no_text_or_not_there_is_named(tmp_path: Path, content: bytes | None, mistake: str) -> None:
+@pytest.mark.parametrize("content", [None, b"name: \xff"], ids=["missing", "not UTF-8"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "a.yaml"
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(SpecError) as caught:
         read_spec(str(path))
-    assert str(caught.value) == f"{path}\n  {mistake}"
+    assert caught.value.source == str(path)
 
 
-def test_a_folder_is_no_spec(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="can't be read: Is a directory"):
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as caught:
         read_spec(str(tmp_path))
+    assert caught.value.source == str(tmp_path)
+
+
+@pytest.mark.parametrize("word", ["sane-tpe", "sane-tep.yaml"])
+def test_a_file_that_was_probably_meant_is_suggested(tmp_path: Path, word: str) -> None:
+    (tmp_path / "sane-tpe.yaml").write_text(HEAD)
+    (tmp_path / "sane-grid.yaml").write_text(HEAD)
+    with pytest.raises(SpecError) as caught:
+        read_spec(str(tmp_path / word))
+    assert f"{tmp_path / 'sane-tpe.yaml'}?" in str(caught.value)
 
 
 # quick
@@ -327,40 +337,38 @@ def test_a_small_version_changes_what_its_section_says_and_is_a_sweep_of_its_own
 def test_mistakes_of_the_small_version_have_their_own_lines(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         read_quickly(tmp_path, FULL + "  parameters: {level: -1}\n")
-    assert [str(problem) for problem in caught.value.problems] == ["line 9, parameters.level: -1 is not at least 0"]
+    assert [located(problem) for problem in caught.value.problems] == ["line 9, parameters.level"]
 
 
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("section", ["quick: 3", "quick: [1]", "quick: {parameters: [1]}"])
 def test_a_small_version_that_is_no_mapping_is_refused(tmp_path: Path, section: str, quick: bool) -> None:
-    with pytest.raises(SpecError, match="line 3, quick: says what a small version of the sweep changes"):
+    with pytest.raises(SpecError) as caught:
         read_quickly(tmp_path, HEAD + section, quick)
+    assert [located(problem) for problem in caught.value.problems] == ["line 3, quick"]
 
 
 def test_without_a_section_there_is_no_small_version(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="quick: says what a small version of the sweep changes"):
+    with pytest.raises(SpecError) as caught:
         read_quickly(tmp_path, HEAD)
+    assert [problem.path for problem in caught.value.problems] == ["quick"]
 
 
 @pytest.mark.parametrize(
-    ("text", "mistake"),
+    ("text", "where"),
     [
-        ("task: bowl\nquick: {seeds: 1}", "name: is missing"),
-        (HEAD + "parameters: [1]\nquick: {seeds: 1, parameters: {}}", "parameters: is a list"),
-        (HEAD + "quick: {sedes: 1}", "line 3, sedes: not a key of a spec; did you mean seeds?"),
+        ("task: bowl\nquick: {seeds: 1}", "name"),
+        (HEAD + "parameters: [1]\nquick: {seeds: 1, parameters: {}}", "line 4, parameters"),
+        (HEAD + "quick: {sedes: 1}", "line 3, sedes"),
     ],
 )
-def test_other_mistakes_are_told_in_the_small_version_too(tmp_path: Path, text: str, mistake: str) -> None:
+def test_other_mistakes_are_reported_in_the_small_version_too(tmp_path: Path, text: str, where: str) -> None:
     with pytest.raises(SpecError) as caught:
         read_quickly(tmp_path, text)
-    assert mistake in str(caught.value)
+    assert [located(problem) for problem in caught.value.problems] == [where]
 
 
-def test_what_is_kept_is_one_of_two_and_asked_of_tasks_that_have_it() -> None:
+def test_weights_are_kept_only_of_tasks_that_have_them() -> None:
     assert checked(HEAD + "keep: weights\n").keep == "weights"
-    assert mistakes(HEAD + "keep: weight\n") == [
-        "line 3, keep: 'weight' is not one of results, weights; did you mean weights?"
-    ]
-    assert mistakes("name: a\ntask: xor_clusters\nkeep: weights\n") == [
-        "line 3, keep: xor_clusters gives no weights; remove keep"
-    ]
+    (problem,) = mistakes("name: a\ntask: xor_clusters\nkeep: weights\n")
+    assert located(problem) == "line 3, keep"

@@ -57,3 +57,41 @@ def test_without_a_store_here_that_of_the_cluster_on_this_machine_is_asked(
     assert [row["name"] for row in mislabel("list", "--json").json] == ["bowls"]
     Store("results").prepare()
     assert mislabel("list", "--json").json == []
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_nine_mistakes_are_printed_in_one_run(command: str, mislabel: Mislabel, tmp_path: Path) -> None:
+    file = tmp_path / "nine.yaml"
+    file.write_text(
+        """\
+name: nine
+task: bowl
+method: tpe
+metric: {name: loss, goal: minimise}
+parameters:
+  lr: 0.1
+  seed: 3
+  x: {min: 0, max: 1, when: "surface == rough"}
+  width: {values: [1, 2]}
+  level: {values: [1, 2, 3]}
+zip: [[width, level]]
+exclude: ["wdth > 1"]
+seeds: {count: 5, up_to: 3}
+early_terminate: {type: asha, min_steps: 5000}
+budget: {wall: 6h}
+"""
+    )
+    said = mislabel(command, str(file))
+    assert said.code == 2
+    places = [line.split(": ")[0].strip() for line in said.err.splitlines()[1:]]
+    assert places == [
+        "line 4, metric.goal",
+        "line 6, parameters.lr",
+        "line 7, parameters.seed",
+        "line 8, parameters.x.when",
+        "line 11, zip[0]",
+        "line 12, exclude[0]",
+        "line 13, seeds.up_to",
+        "line 14, early_terminate.min_steps",
+        "line 15, budget.cells",
+    ]

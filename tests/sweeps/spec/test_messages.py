@@ -1,50 +1,76 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from mislabel.sweeps.spec.messages import read_section, whole
-from mislabel.sweeps.spec.model import Axis, Budget, Method, Objective, Resources
-
-
-def test_a_good_section_is_its_model() -> None:
-    assert read_section(Budget, {"cells": 3, "wall": "2m"}, ("budget",)) == (Budget(cells=3, wall=120.0), [])
+from mislabel.sweeps.spec.document import Path
+from mislabel.sweeps.spec.messages import Mistake, hint_from, mistakes_in, unknown_name, whole
+from mislabel.sweeps.spec.model import Spec
 
 
-def test_what_is_right_is_kept_beside_what_is_wrong() -> None:
-    section, mistakes = read_section(Axis, {"min": "a", "max": 2, "points": 0, "scal": "log"}, ("parameters", "x"))
-    assert section == Axis(max=2.0)
-    assert mistakes == [
-        (("parameters", "x", "min"), "'a' is not a number"),
-        (("parameters", "x", "points"), "0 is not at least 1"),
-        (("parameters", "x", "scal"), "not a key of parameters.x; did you mean scale?"),
-    ]
-
-
-def test_a_section_without_what_it_needs_is_none() -> None:
-    section, mistakes = read_section(Objective, {"goal": "minimize"}, ("metric", 1))
-    assert section is None
-    assert mistakes == [(("metric", 1, "name"), "is missing")]
+def mistakes(**values: Any) -> list[Mistake]:
+    values = {"name": "a", "task": "bowl", **values}
+    with pytest.raises(ValidationError) as caught:
+        Spec.model_validate(values)
+    return mistakes_in(caught.value, values)
 
 
 @pytest.mark.parametrize(
-    ("pack", "text"),
+    ("values", "paths"),
     [
-        (0, "0 is not at least 1, nor auto"),
-        (1.5, "1.5 is not a whole number, nor auto"),
-        ("aut", "'aut' is not a whole number, nor auto; did you mean auto?"),
-        (None, "has no value"),
-        ([1], "a list is not a whole number, nor auto"),
-        (True, "True is not a whole number, nor auto"),
+        ({"metric": {"goal": "minimize"}}, [("metric", "name")]),
+        ({"metric": [{"name": "a", "goal": "minimize"}, {"goal": "minimize"}]}, [("metric", 1, "name")]),
+        ({"method": "rnd"}, [("method", "name")]),
+        ({"seeds": 0}, [("seeds", "count")]),
+        ({"exclude": "x >"}, [("exclude",)]),
+        ({"exclude": ["x > 1", "x >"]}, [("exclude", 1)]),
+        ({"parameters": {"x": {"min": "a", "points": 0}}}, [("parameters", "x", "min"), ("parameters", "x", "points")]),
+        ({"parameters": {"x": {"values": [1, None]}}}, [("parameters", "x", "values", 1)]),
+        ({"resources": {"pack": 0}}, [("resources", "pack")]),
+        ({"zip": [["a", 3], ["b"]]}, [("zip", 0, 1), ("zip", 1)]),
+    ],
+)  # fmt: skip
+def test_a_mistake_has_its_path_in_the_document_also_in_short_forms(values: dict[str, Any], paths: list[Path]) -> None:
+    assert [mistake.path for mistake in mistakes(**values)] == paths
+
+
+@pytest.mark.parametrize("pack", [0, 1.5, "aut", [1], True])
+def test_a_value_that_may_have_several_types_has_one_mistake(pack: Any) -> None:
+    (mistake,) = mistakes(resources={"pack": pack})
+    assert "auto" in mistake.text
+
+
+@pytest.mark.parametrize(
+    ("values", "path", "meant"),
+    [
+        ({"budget": {"cels": 3}}, ("budget", "cels"), ("budget", "cells")),
+        ({"parameters": {"x": {"values": [1], "whn": ""}}}, ("parameters", "x", "whn"), ("parameters", "x", "when")),
+        ({"seed": 3}, ("seed",), ("seeds",)),
+        ({"method": {"zzz": 1}}, ("method", "zzz"), None),
+    ],
+)  # fmt: skip
+def test_an_unknown_key_names_the_key_that_was_probably_meant(
+    values: dict[str, Any], path: Path, meant: Path | None
+) -> None:
+    (mistake,) = mistakes(**values)
+    assert (mistake.path, mistake.meant) == (path, meant)
+
+
+@pytest.mark.parametrize(
+    ("word", "choices", "close"),
+    [
+        ("lr", ["learning_rate", "width"], "learning_rate"),
+        ("lr", ["step_size", "width"], "step_size"),
+        ("wd", ["width", "weight_decay"], "weight_decay"),
+        ("noise", ["noise_rate", "width"], "noise_rate"),
+        ("epochs", ["steps", "width"], "steps"),
+        ("Noise-Rate", ["noise_rate", "width"], "noise_rate"),
+        ("sane", ["self_labeling.sane", "xor_clusters"], "self_labeling.sane"),
     ],
 )
-def test_a_value_that_may_be_of_several_kinds_has_one_mistake(pack: Any, text: str) -> None:
-    _, mistakes = read_section(Resources, {"pack": pack}, ("resources",))
-    assert [said.replace("[1]", "a list") for _, said in mistakes] == [text]
-
-
-def test_an_unknown_key_without_a_near_one_is_told_the_keys_there_are() -> None:
-    _, mistakes = read_section(Method, {"zzz": 1}, ("method",))
-    assert mistakes == [(("method", "zzz"), "not a key of method; there are name, seed, startup, population")]
+def test_abbreviations_synonyms_and_parts_of_names_are_understood(word: str, choices: list[str], close: str) -> None:
+    assert unknown_name(("parameters", word), choices, "a task").meant == ("parameters", close)
+    assert close in hint_from(word, choices)
 
 
 @pytest.mark.parametrize(("value", "shown"), [(3.0, 3), (0.5, 0.5), (-2.0, -2), (float("inf"), float("inf"))])

@@ -1,0 +1,124 @@
+"""Independent mistakes are all reported in one pass, each once and at its location."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mislabel.sweeps.checks.reader import checked_spec
+from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.spec.document import Path, dotted, read_document, text_from_value
+
+GOOD: dict[str, Any] = {
+    "name": "good",
+    "task": "bowl",
+    "method": {"name": "tpe", "seed": 1},
+    "metric": [{"name": "loss", "goal": "minimize"}],
+    "parameters": {
+        "steps": 40,
+        "frames": 10,
+        "x": {"min": -1, "max": 1},
+        "rate": {"min": 0.1, "max": 1},
+        "width": {"values": [1, 2, 4]},
+        "level": {"values": [1, 2, 3]},
+        "tilted": {"values": [True, False]},
+        "surface": "smooth",
+    },
+    "zip": [["width", "level"]],
+    "exclude": ["x > 0.9", "rate < 0.2"],
+    "try_first": [{"x": 0.5}, {"x": 0.25}],
+    "start_from": ["other"],
+    "seeds": {"count": 3, "up_to": 9},
+    "early_terminate": {"type": "asha", "min_steps": 4},
+    "budget": {"cells": 50, "runs": 100, "wall": "6h"},
+    "resources": {"cpu": 1, "pack": 4},
+    "keep": "results",
+    "track": {"per": "cell"},
+}
+
+# A path, what is written there instead, and the path that is reported. No two share a part that a rule needs.
+MISTAKES: list[tuple[Path, Any, Path]] = [
+    (("name",), "a/b", ("name",)),
+    (("method", "sed"), 1, ("method", "sed")),
+    (("metric", 0, "name"), "speed", ("metric", 0, "name")),
+    (("parameters", "x", "when"), "surface == rough", ("parameters", "x", "when")),
+    (("parameters", "rate", "max"), 2, ("parameters", "rate", "max")),
+    (("parameters", "width", "values"), [1, 2], ("zip", 0)),
+    (("parameters", "tilted", "values", 1), 3, ("parameters", "tilted", "values", 1)),
+    (("parameters", "surface"), "smoth", ("parameters", "surface")),
+    (("parameters", "colour"), "red", ("parameters", "colour")),
+    (("exclude", 0), "y > 0.9", ("exclude", 0)),
+    (("exclude", 1), "rate <", ("exclude", 1)),
+    (("try_first", 0, "level"), -1, ("try_first", 0, "level")),
+    (("try_first", 1, "tall"), 3, ("try_first", 1, "tall")),
+    (("start_from", 0), "../other", ("start_from", 0)),
+    (("seeds", "up_to"), 2, ("seeds", "up_to")),
+    (("early_terminate", "min_steps"), 40, ("early_terminate", "min_steps")),
+    (("early_terminate", "patience"), 4, ("early_terminate", "patience")),
+    (("budget", "cells"), None, ("budget", "cells")),
+    (("budget", "runs"), 2, ("budget", "runs")),
+    (("budget", "wall"), "soon", ("budget", "wall")),
+    (("resources", "cpu"), 0, ("resources", "cpu")),
+    (("resources", "pack"), "some", ("resources", "pack")),
+    (("keep",), "weight", ("keep",)),
+    (("track", "per"), "day", ("track", "per")),
+    (("colour",), "red", ("colour",)),
+]
+
+
+def with_mistakes(chosen: Sequence[tuple[Path, Any, Path]]) -> str:
+    values: Any = copy.deepcopy(GOOD)
+    for path, value, _ in chosen:
+        at = values
+        for part in path[:-1]:
+            at = at[part]
+        at[path[-1]] = value
+    return text_from_value(values)
+
+
+def line_of(text: str, path: Path) -> str:
+    return read_document(text, "a.yaml").problem(path, "").place
+
+
+def test_the_spec_without_mistakes_is_accepted() -> None:
+    checked_spec(read_document(with_mistakes([]), "a.yaml"))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from(MISTAKES), min_size=1, unique_by=lambda mistake: mistake[0]))
+def test_independent_mistakes_give_exactly_one_message_each(chosen: list[tuple[Path, Any, Path]]) -> None:
+    text = with_mistakes(chosen)
+    with pytest.raises(SpecError) as caught:
+        checked_spec(read_document(text, "a.yaml"))
+    found = sorted((problem.place, problem.path) for problem in caught.value.problems)
+    assert found == sorted((line_of(text, where), dotted(where)) for _, _, where in chosen)
+
+
+SUGGESTIONS: Mapping[str, str] = {
+    "parameters: {x: {values: [1], when: surface == rough}}": "surface == 'rough'",
+    "parameters: {seed: 3}": "seeds: 3",
+    "seed: 3": "seeds",
+    "parameters: {rate: '0.1,0.2'}": "{values: [0.1, 0.2]}",
+    "parameters: {x: [1, 2]}": "{values: [1, 2]}",
+}
+
+
+@pytest.mark.parametrize("text", SUGGESTIONS)
+def test_a_message_says_what_to_write_instead(text: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        checked_spec(read_document(f"name: a\ntask: bowl\n{text}\n", "a.yaml"))
+    (problem,) = caught.value.problems
+    assert problem.place == "line 3"
+    assert SUGGESTIONS[text] in problem.text
+
+
+def test_an_unknown_data_set_is_reported_at_its_line() -> None:
+    text = "name: a\ntask: misclassification.images\nparameters:\n  width: 8\n  data: cifar100\n"
+    with pytest.raises(SpecError) as caught:
+        checked_spec(read_document(text, "a.yaml"))
+    (problem,) = caught.value.problems
+    assert (problem.place, problem.path) == ("line 5", "parameters.data")
+    assert "'cifar100'" in problem.text
