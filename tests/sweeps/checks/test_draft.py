@@ -1,16 +1,18 @@
 """Independent mistakes are all reported in one pass, each once and at its location."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mislabel.sweeps.checks.draft import Draft
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.document import Path, dotted, read_document, text_from_value
+from tests.bowls import BOWL
 
 GOOD: dict[str, Any] = {
     "name": "good",
@@ -97,28 +99,26 @@ def test_independent_mistakes_give_exactly_one_message_each(chosen: list[tuple[P
     assert found == sorted((line_of(text, where), dotted(where)) for _, _, where in chosen)
 
 
-SUGGESTIONS: Mapping[str, str] = {
-    "parameters: {x: {values: [1], when: surface == rough}}": "surface == 'rough'",
-    "parameters: {seed: 3}": "seeds: 3",
-    "seed: 3": "seeds",
-    "parameters: {rate: '0.1,0.2'}": "{values: [0.1, 0.2]}",
-    "parameters: {x: [1, 2]}": "{values: [1, 2]}",
-}
+def test_a_part_is_sound_without_mistakes_in_it_and_around_it() -> None:
+    draft = Draft({"name": "a", "task": "bowl", "budget": {"cels": 3, "wall": "soon"}, "parameters": [1]})
+    assert not draft.sound("budget")
+    assert not draft.sound("budget.wall")
+    assert not draft.sound("budget.cells"), "it was probably meant by cels"
+    assert draft.sound("budget.runs", "seeds")
+    assert not draft.sound("parameters.x")
 
 
-@pytest.mark.parametrize("text", SUGGESTIONS)
-def test_a_message_says_what_to_write_instead(text: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        checked_spec(read_document(f"name: a\ntask: bowl\n{text}\n", "a.yaml"))
-    (problem,) = caught.value.problems
-    assert problem.place == "line 3"
-    assert SUGGESTIONS[text] in problem.text
+def test_a_parameter_whose_condition_reads_a_wrong_one_is_not_used_either() -> None:
+    parameters = {"x": {"values": [1], "when": "rate > 0"}, "rate": {"values": []}, "level": {"values": [1, 2]}}
+    draft = Draft({"name": "a", "task": "bowl", "parameters": parameters, "exclude": ["x > 1", "level > 1"]})
+    draft.task = BOWL
+    assert draft.wrong_parameters() == {"x", "rate"}
+    assert list(draft.space().axes) == ["level"]
+    assert draft.space().spec.exclude == ("level > 1",)
 
 
-def test_an_unknown_data_set_is_reported_at_its_line() -> None:
-    text = "name: a\ntask: misclassification.images\nparameters:\n  width: 8\n  data: cifar100\n"
-    with pytest.raises(SpecError) as caught:
-        checked_spec(read_document(text, "a.yaml"))
-    (problem,) = caught.value.problems
-    assert (problem.place, problem.path) == ("line 5", "parameters.data")
-    assert "'cifar100'" in problem.text
+def test_the_items_of_a_list_keep_their_index() -> None:
+    draft = Draft({"name": "a", "task": "bowl", "exclude": ["x >", "x > 1"], "zip": [["x"], ["x", "rate"]]})
+    assert draft.items("exclude") == {1: "x > 1"}
+    assert draft.items("zip") == {1: ["x", "rate"]}
+    assert draft.items("try_first") == {}
