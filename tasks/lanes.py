@@ -1,4 +1,4 @@
-"""A pack's runs as seen by a task: agreed shapes, knobs as columns, random numbers by name, one lane per run."""
+"""The runs of a pack as a task sees them: shared shapes, knobs as columns, random numbers by name; one lane per run."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -13,18 +13,21 @@ from mislabel.tasks.parameters import parameters_of
 from mislabel.tasks.training import Training
 
 P = TypeVar("P", bound=Training)
+T = TypeVar("T")
 
 
 class Lanes(Generic[P]):
     """Runs of equal shape; axis 0 of every tensor is the lane.
 
-    `lanes.shape.width` is a number that all lanes share, `lanes["noise_rate"]` a value per lane, and
-    `lanes.normal("w", m, d)` draws (l, m, d) numbers that depend on each lane's own seed and the name alone.
+    `lanes.shape.width` is a number that all lanes share. `lanes["noise_rate"]` has one value per lane.
+    `lanes.normal("w", m, d)` draws (l, m, d) numbers that depend only on each lane's seed and the name.
     """
 
     def __init__(self, params: Sequence[P], seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
         if not params or len(params) != len(seeds):
-            raise ValueError(f"{len(params)} settings and {len(seeds)} seeds; give one of each per lane, at least one")
+            raise ValueError(
+                f"{len(params)} settings and {len(seeds)} seeds; give one of each per lane, and at least one lane"
+            )
         self.params = list(params)
         self.seeds = list(seeds)
         self.device = torch.device(device)
@@ -46,11 +49,11 @@ class Lanes(Generic[P]):
         return self._knobs[knob]
 
     def column(self, knob: str, axes: int = 2) -> Tensor:
-        """The knob shaped to multiply a tensor of `axes` axes after the lane's; (l, 1, 1)."""
+        """The knob's values, shaped to multiply a tensor with `axes` axes after the lane axis; (l, 1, 1)."""
         return self[knob].reshape(-1, *[1] * axes)
 
     def normal(self, name: str, *size: int, steps: range | None = None) -> Tensor:
-        """Standard normal numbers; (l, *size), or (l, steps, *size) where drawn anew at every step."""
+        """Standard normal numbers; (l, *size), or (l, steps, *size) with new numbers at every step."""
         return self._drawn(name, size, steps, "normal")
 
     def uniform(self, name: str, *size: int, steps: range | None = None) -> Tensor:
@@ -58,7 +61,7 @@ class Lanes(Generic[P]):
         return self._drawn(name, size, steps, "uniform")
 
     def sign(self, name: str, *size: int, steps: range | None = None) -> Tensor:
-        """-1 or 1 with equal chance; (l, *size), or (l, steps, *size)."""
+        """-1 or 1 with equal probability; (l, *size), or (l, steps, *size)."""
         return torch.where(self._drawn(name, size, steps, "uniform") < 0.5, -1.0, 1.0).to(self.dtype)
 
     def integers(self, name: str, below: int, *size: int, steps: range | None = None) -> Tensor:
@@ -71,28 +74,32 @@ class Lanes(Generic[P]):
         return self._drawn(name, size, steps, "whole", dtype=torch.int64)
 
     def permutation(self, name: str, length: int) -> Tensor:
-        """A random order of `length` things; (l, length)."""
+        """A random permutation of 0 … length - 1; (l, length)."""
         return self._drawn(name, (length,), None, "uniform", dtype=torch.float64).argsort(dim=1, stable=True)
 
-    def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """What `make` gives, kept for this pack: for data that draws alone determine.
+    def absent(self) -> Tensor:
+        """nan per lane, in double precision: the step of an event that has not happened; (l,)."""
+        return torch.full((len(self),), torch.nan, dtype=torch.float64, device=self.device)
 
-        It is not part of the state: a checkpoint leaves it out, and a resumed pack makes it again. Ask for it in the
-        task's `init`. Give tensors with the lane axis first, or a tuple or dataclass of such.
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """The result of `make`, computed once per pack: for data that depend only on random draws.
+
+        It is not part of the state: checkpoints leave it out, and a resumed pack computes it again. Call it in the
+        task's `init`. `make` returns tensors with the lane axis first, or a tuple or dataclass of them.
         """
         if name not in self._once:
             self._once[name] = make()
-        return self._once[name]
+        return cast(T, self._once[name])
 
     def select(self, keep: Sequence[int]) -> Self:
-        """The lanes at these places, in this order."""
+        """The lanes with these indices, in this order."""
         chosen = type(self)([self.params[i] for i in keep], [self.seeds[i] for i in keep], self.device)
         index = torch.tensor(list(keep), device=self.device)
         chosen._once = {name: _rows(value, index) for name, value in self._once.items()}
         return chosen
 
     def joined(self, other: Self) -> Self:
-        """These lanes and then the others', with what both keep."""
+        """These lanes followed by the others."""
         both = type(self)([*self.params, *other.params], [*self.seeds, *other.seeds], self.device)
         both._once = {name: _stacked(value, other._once[name]) for name, value in self._once.items()}
         return both
@@ -110,7 +117,9 @@ class Lanes(Generic[P]):
 
 class _Shape(SimpleNamespace):
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{name!r} is not a shape; if it is a knob, it differs per lane: lanes[{name!r}]")
+        raise AttributeError(
+            f"{name!r} is not a shape; if it is a knob, use lanes[{name!r}], which has a value per lane"
+        )
 
 
 def _agreed_shape(params: Sequence[Training]) -> _Shape:
@@ -118,7 +127,7 @@ def _agreed_shape(params: Sequence[Training]) -> _Shape:
     for name in shapes:
         values = {getattr(p, name) for p in params}
         if len(values) > 1:
-            raise ValueError(f"{name} is a shape, but the lanes have {sorted(values)}; put them in separate packs")
+            raise ValueError(f"{name} is a shape, but the lanes have {sorted(values)}; put them into separate packs")
     return _Shape(**{name: getattr(params[0], name) for name in shapes})
 
 

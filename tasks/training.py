@@ -1,4 +1,4 @@
-"""What every run's training has, whatever is trained: its length, when it is measured, its precision."""
+"""The parameters that all tasks share: length of training, when it is measured, precision."""
 
 from dataclasses import dataclass
 
@@ -9,17 +9,19 @@ from mislabel.tasks.parameters import shape
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Parameters that all tasks share; a task's Params derive from it and may give other defaults."""
+    """Parameters that all tasks share. A task's Params derive from it and may set other defaults."""
 
     steps: int = shape(1000, at_least=1, help="training steps")
-    frames: int = shape(50, at_least=2, help="how often metrics are measured, first and last step included")
-    spacing: str = shape("log", choices=("linear", "log"), help="how the measured steps are spaced")
-    snapshots: int = shape(0, at_least=0, help="how many of the frames also keep arrays (per-neuron values)")
-    precision: str = shape("float32", choices=("float32", "float64"), help="floating point type of training")
+    frames: int = shape(50, at_least=2, help="how many times metrics are measured, including step 0 and the last step")
+    spacing: str = shape("log", choices=("linear", "log"), help="spacing of the measured steps")
+    snapshots: int = shape(
+        0, at_least=0, help="at how many of these times the array metrics (per neuron, …) are stored too"
+    )
+    precision: str = shape("float32", choices=("float32", "float64"), help="floating-point type of all computations")
 
 
 def measured_steps(training: Training) -> list[int]:
-    """The steps at which metrics are measured: from 0 to the last, no step twice."""
+    """The steps at which metrics are measured, from 0 to the last; each step occurs once."""
     if training.spacing == "linear":
         at = np.linspace(0, training.steps, training.frames)
     else:
@@ -29,7 +31,7 @@ def measured_steps(training: Training) -> list[int]:
 
 
 def snapshot_steps(training: Training) -> set[int]:
-    """The measured steps at which arrays are kept: spread evenly over the frames, the last one always among them."""
+    """The measured steps at which arrays are stored: spread evenly over the frames, always including the last."""
     at = measured_steps(training)
     if training.snapshots == 1:
         return {at[-1]}

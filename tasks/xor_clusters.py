@@ -1,15 +1,17 @@
-"""XOR clusters: gradient descent amplifies random features until the net sees the clusters and ignores noisy labels.
+"""XOR clusters with flipped labels: gradient descent amplifies random features and ignores the noise (Theorem 1).
 
-Frei, Chatterji, Bartlett. Clusters at ±μ₁ (label +1) and ±μ₂ (label -1), a share of each cluster's labels flipped. Two
-layers, only the first trains, by full-batch gradient descent on the logistic loss; output weights are ±1/√m. At step
-T = 1 + 1/(4·step_size) every clean point is right and every flipped point is wrong (Theorem 1).
+Frei, Chatterji, Bartlett. The clusters lie at ±μ₁ (label +1) and ±μ₂ (label -1). A share of each cluster's labels is
+flipped before training. The network has two ReLU layers. Only the first layer is trained, by full-batch gradient
+descent on the logistic loss; the output weights are fixed at ±1/√m. At step T = 1 + 1/(4·step_size) the network
+classifies every clean point as labelled and every flipped point against its label (Theorem 1).
 
-Readings: the means are the first two unit vectors, as nothing here knows directions. T is rounded up. J_μ (Lemma 4)
-are the neurons with output sign of μ's label and initial correlation above 1/(3·C₀·√d), with C₀ = 10 where the proof
-has an astronomical constant. As the points of a cluster are alike, the first ones of each are the flipped ones.
+Readings: the means are the first two unit vectors, because the setting is rotation invariant. T is rounded up. J_μ
+(Lemma 4) are the neurons whose output sign is μ's label and whose initial correlation exceeds 1/(3·C₀·√d); C₀ is 10,
+where the proof has an astronomical constant. The points of a cluster are exchangeable, so the first points of each
+cluster are the flipped ones.
 
-Where there are no more points than dimensions, weights are trained as W = W₀ + C·X, by the products of the points, else
-directly: it is the same iteration on the smaller matrix.
+If there are no more points than dimensions, the weights are trained as W = W₀ + C·X, using the Gram matrix of the
+points. This is the same iteration on a smaller matrix.
 """
 
 import math
@@ -26,26 +28,33 @@ from mislabel.tasks.task import Metric, State, Task
 from mislabel.tasks.training import Training
 
 CAPTURED = 0.5
-# The grid on which Figure 1's decision boundary is kept.
+# The grid on which the decision boundary of Figure 1 is stored.
 GRID, REACH = 33, 1.5
 _C0 = 10.0
-# Test points are made and classified in parts: their preactivations are by far the largest tensors.
+# Test points are drawn and classified in parts, because their preactivations are by far the largest tensors.
 _PART = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Params(Training):
-    samples: int = shape(400, at_least=4, help="training points n, a quarter in each cluster")
+    samples: int = shape(400, at_least=4, help="training points n, n/4 in each cluster")
     dim: int = shape(20, at_least=2, help="input dimension d")
-    width: int = shape(400, at_least=2, help="neurons m, half with output weight 1/√m and half with -1/√m")
-    test_samples: int = shape(6000, at_least=4, help="test points, a quarter in each cluster")
+    width: int = shape(400, at_least=2, help="neurons m; output weights are fixed, half 1/√m and half −1/√m")
+    test_samples: int = shape(6000, at_least=4, help="test points, a quarter of them in each cluster")
     clusters: str = shape(
-        "gaussian", choices=("gaussian", "laplace", "uniform"), help="distribution of the coordinates around a mean"
+        "gaussian",
+        choices=("gaussian", "laplace", "uniform"),
+        help="distribution of each coordinate around the cluster mean",
     )
-    noise_rate: float = knob(0.15, between=(0, 0.5), help="share of labels flipped in each cluster, rounded to points")
-    spread: float = knob(1.2, at_least=0, help="variance of each coordinate is d^(-spread)")
-    init_scale: float = knob(0.1, above=0, help="initial weights are N(0, scale²/(m·d))")
-    step_size: float = knob(0.1, above=0, help="learning rate of full-batch gradient descent")
+    noise_rate: float = knob(
+        0.15,
+        between=(0, 0.5),
+        help="share of each cluster's labels that are flipped, rounded to whole points; fixed before training; test "
+        "labels are flipped at the same rate",
+    )
+    spread: float = knob(1.2, at_least=0, help="exponent s of the clusters' variance σ² = d^(−s) per coordinate")
+    init_scale: float = knob(0.1, above=0, help="initial first-layer weights are N(0, init_scale²/(m·d))")
+    step_size: float = knob(0.1, above=0, help="learning rate of full-batch gradient descent on the mean logistic loss")
 
 
 def conflicts(params: Params) -> Iterable[str]:
@@ -56,39 +65,49 @@ def conflicts(params: Params) -> Iterable[str]:
         yield f"width: {params.width} neurons can't be split into two equal halves; make it even"
 
 
-_AT_T = "at step T = 1 + 1/(4·step_size), rounded up; absent before"
+_AT_T = "at step T = 1 + 1/(4·step_size), rounded up (Theorem 1); absent before"
 METRICS = {
-    "train_loss": Metric("mean logistic loss on the training labels"),
-    "train_accuracy": Metric("share of training points classified as labelled"),
+    "train_loss": Metric("mean logistic loss on the given training labels"),
+    "train_accuracy": Metric("share of all training points classified as labelled"),
     "clean_accuracy": Metric("share of clean training points classified as labelled"),
-    "noisy_accuracy": Metric("share of flipped training points classified as labelled", may_be_absent=True),
-    "test_accuracy": Metric("accuracy on test labels, flipped at the same rate"),
-    "clean_test_accuracy": Metric("accuracy on test labels before flipping"),
-    "linear_test_accuracy": Metric("test_accuracy of the least-squares linear classifier of the same training data"),
-    "margin": Metric("smallest label times output over the training points"),
-    "clean_margin": Metric("smallest label times output over the clean training points"),
-    "weight_norm": Metric("Frobenius norm of the first layer"),
-    "mean_correlation": Metric("mean |cosine| of a neuron with the mean of its output sign (μ₁ for +, μ₂ for -)"),
-    "captured_share": Metric(f"share of neurons for which that |cosine| exceeds {CAPTURED}"),
+    "noisy_accuracy": Metric(
+        "share of training points with a flipped label classified as labelled (that is, wrongly)", may_be_absent=True
+    ),
+    "test_accuracy": Metric("accuracy on test labels of which noise_rate are flipped"),
+    "clean_test_accuracy": Metric("accuracy on the true test labels"),
+    "linear_test_accuracy": Metric("test_accuracy of the least-squares linear classifier of the same training points"),
+    "margin": Metric("smallest label·output over the training points"),
+    "clean_margin": Metric("smallest label·output over the training points with a clean label"),
+    "weight_norm": Metric("Frobenius norm of the first layer's weights"),
+    "mean_correlation": Metric(
+        "mean |cosine| between a neuron and the cluster mean of its output sign (μ₁ for +, μ₂ for −)"
+    ),
+    "captured_share": Metric(f"share of neurons whose |cosine| (see mean_correlation) exceeds {CAPTURED}"),
     "alignment_share": Metric(
-        "share of J_μ neurons that fire on all of cluster μ and on none of -μ (Condition 9)", may_be_absent=True
+        "share of the neurons in J_μ that fire on all points of cluster μ and on none of −μ (Condition 9)",
+        may_be_absent=True,
     ),
     "orthogonality_share": Metric(
-        "share of J_μ neurons w with |⟨w, other mean⟩| ≤ 3·step_size/√m (Condition 10)", may_be_absent=True
+        "share of the neurons w in J_μ with |⟨w, other mean⟩| ≤ 3·step_size/√m (Condition 10)", may_be_absent=True
     ),
     "min_feature_change": Metric(
-        "‖φ(Wx) - φ(W₀x)‖/‖φ(W₀x)‖ (Proposition 2), smallest over training points that W₀ sees", may_be_absent=True
+        "‖φ(Wx) − φ(W₀x)‖/‖φ(W₀x)‖ (Proposition 2), smallest over the training points with φ(W₀x) ≠ 0",
+        may_be_absent=True,
     ),
     "mean_feature_change": Metric("the same, mean over these points", may_be_absent=True),
-    "interpolation_step": Metric("first step at which all training points are right", may_be_absent=True),
+    "interpolation_step": Metric(
+        "first step at which all training points are classified as labelled", may_be_absent=True
+    ),
     "early_clean_accuracy": Metric(f"clean_accuracy {_AT_T}", may_be_absent=True),
     "early_noisy_accuracy": Metric(f"noisy_accuracy {_AT_T}", may_be_absent=True),
     "early_test_accuracy": Metric(f"test_accuracy {_AT_T}", may_be_absent=True),
     "early_clean_test_accuracy": Metric(f"clean_test_accuracy {_AT_T}", may_be_absent=True),
-    "first_correlation": Metric("cosine of each neuron with μ₁; output weights are + in the first half", per="neuron"),
+    "first_correlation": Metric(
+        "cosine of each neuron with μ₁; the first half of the neurons has positive output weights", per="neuron"
+    ),
     "second_correlation": Metric("cosine of each neuron with μ₂", per="neuron"),
     "plane_output": Metric(
-        f"output at u·μ₁ + v·μ₂ for u and v each at {GRID} places from -{REACH} to {REACH}, v fastest (Figure 1)",
+        f"output at u·μ₁ + v·μ₂ on a {GRID}×{GRID} grid, u and v from −{REACH} to {REACH}, v fastest (Figure 1)",
         per="grid point",
     ),
 }
@@ -96,10 +115,10 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Points:
-    """Labelled inputs as the trained coordinates C see them: their preactivations are base + C·kernel."""
+    """Labelled inputs. Their preactivations are base + C·kernel, where C are the trained coordinates."""
 
-    kernel: Tensor  # l p n: the inputs themselves, or their products with the training inputs
-    base: Tensor | None  # l m n: preactivations by W₀, where C leaves W₀ out
+    kernel: Tensor  # l p n: the inputs, or their inner products with the training inputs
+    base: Tensor | None  # l m n: preactivations by W₀, if W = W₀ + C·X; else None
     clean: Tensor  # l n
     given: Tensor  # l n: labels after flipping
 
@@ -107,7 +126,7 @@ class Points:
 @dataclass(frozen=True)
 class Data:
     start: Tensor  # l m p: C at step 0
-    start_square: Tensor  # l m: squared norms of what C leaves out of the weights
+    start_square: Tensor  # l m: squared norms of the neurons in W₀, if W = W₀ + C·X; else 0
     train: Points
     test: tuple[Points, ...]
     means: Points  # of μ₁ and μ₂
@@ -115,7 +134,7 @@ class Data:
 
 
 def init(lanes: Lanes[Params]) -> State:
-    never = torch.full((len(lanes),), torch.nan, dtype=torch.float64, device=lanes.device)
+    never = lanes.absent()
     events = [name for name in METRICS if name == "interpolation_step" or name.startswith("early_")]
     return {"c": _data(lanes).start.clone(), **dict.fromkeys(events, never)}
 
@@ -128,7 +147,7 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     output_weights = (torch.arange(m, device=c.device) < m // 2).to(c.dtype)[:, None].mul(2).sub(1) / math.sqrt(m)
     early = _early_step(lanes)
     early_steps = set(early.tolist())
-    z = torch.empty(*c.shape[:2], labels.shape[1], dtype=c.dtype, device=c.device)  # l m n, the same for all steps
+    z = torch.empty(*c.shape[:2], labels.shape[1], dtype=c.dtype, device=c.device)  # l m n, reused by all steps
     for step in range(start, stop + 1):
         hidden = _preactivations(c, train, out=z).relu_()
         f = _outputs(hidden)  # l n
@@ -191,14 +210,14 @@ def _outputs(hidden: Tensor) -> Tensor:
 
 
 def _plane_output(data: Data, c: Tensor) -> Tensor:
-    """The network in the plane of the means, whose sign draws the decision boundary; (l, GRID²)."""
+    """The output on a grid in the plane of the means. Its sign gives the decision boundary; (l, GRID²)."""
     place = torch.linspace(-REACH, REACH, GRID, dtype=c.dtype, device=c.device)
     return _outputs((_preactivations(c, data.means) @ torch.cartesian_prod(place, place).mT).relu_())
 
 
 def _early_step(lanes: Lanes[Params]) -> Tensor:
     """T of Theorem 1, rounded up; (l,)."""
-    # A step size such as 0.05 is not exact in floating point: 5.0000001 steps are 5.
+    # A step size such as 0.05 is not exact in floating point: 5.0000001 steps count as 5.
     return 1 + (1 / (4 * lanes["step_size"].double()) * (1 - 1e-6)).ceil()
 
 
@@ -236,7 +255,7 @@ def _correlations(data: Data, c: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _of_own_mean(values: Tensor) -> Tensor:
-    """Of values per neuron and mean (l m 2), those for the mean whose label is the neuron's output sign; (l, m)."""
+    """From values per neuron and mean (l m 2), those of the mean whose label is the neuron's output sign; (l, m)."""
     positive, negative = values.chunk(2, dim=1)
     return torch.cat([positive[:, :, 0], negative[:, :, 1]], dim=1)
 
@@ -259,8 +278,7 @@ def _conditions(lanes: Lanes[Params], data: Data, c: Tensor, z: Tensor) -> dict[
 
 
 def _data(lanes: Lanes[Params]) -> Data:
-    made: Data = lanes.once("data", lambda: _made(lanes, on_gram=lanes.shape.dim >= lanes.shape.samples))
-    return made
+    return lanes.once("data", lambda: _made(lanes, on_gram=lanes.shape.dim >= lanes.shape.samples))
 
 
 def _made(lanes: Lanes[Params], on_gram: bool) -> Data:
@@ -291,7 +309,7 @@ def _made(lanes: Lanes[Params], on_gram: bool) -> Data:
 
 
 def _inputs(lanes: Lanes[Params], name: str, count: int, which: range) -> Tensor:
-    """Some of `count` points, which lie cluster by cluster: μ₁, -μ₁, μ₂, -μ₂; (l, which, d)."""
+    """The points with the indices `which` of `count` points, ordered by cluster: μ₁, -μ₁, μ₂, -μ₂; (l, which, d)."""
     d = lanes.shape.dim
     if lanes.shape.clusters == "gaussian":
         z = lanes.normal(name, d, steps=which)

@@ -1,4 +1,4 @@
-"""`mislabel tasks`: what can be trained."""
+"""`mislabel tasks`: list the tasks that can be trained."""
 
 from typing import Any
 
@@ -59,6 +59,6 @@ def _page(task: Any) -> str:
             f"{task.name} (version {task.version})\n{task.summary}",
             columns(parameters, ("parameter", "kind", "default", "rule", "meaning")),
             columns(metrics, ("metric", "", "meaning")),
-            "Runs of a pack agree on shapes; knobs may differ from run to run.",
+            "All runs of a pack have the same shapes. Knobs may differ between runs.",
         ]
     )

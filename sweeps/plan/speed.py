@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from mislabel.tasks.device import allocator
-from mislabel.tasks.device.determinism import be_exact
+from mislabel.tasks.device.determinism import make_deterministic
 from mislabel.tasks.device.memory import device_name, is_out_of_memory, peak_bytes
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Pack
@@ -97,7 +97,7 @@ def measure_speed(
 ) -> Speed:
     """Measure pack sizes from one lane up to `most`, as long as larger packs are faster per run and fit into memory."""
     allocator.keep_freed()
-    be_exact(device)
+    make_deterministic(device)
     settings = task.settings(values)
     alone = _alone(task, settings, device)
     if alone.stretch_seconds > _SLOW_SECONDS:

@@ -24,7 +24,7 @@ from mislabel.sweeps.run.report import Advanced, Finished, Halted, Refill, Repor
 from mislabel.sweeps.store.outcome import Outcome, Status
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.device import allocator
-from mislabel.tasks.device.determinism import be_exact
+from mislabel.tasks.device.determinism import make_deterministic
 from mislabel.tasks.device.memory import device_name
 from mislabel.tasks.pack import Frame, Judge
 from mislabel.tasks.registry import find_task
@@ -66,7 +66,7 @@ class Worker:
         watch: LaneStopper | None = None,
     ) -> None:  # fmt: skip
         allocator.keep_freed()
-        be_exact(device)
+        make_deterministic(device)
         self.order = order
         self.objectives = objectives
         self.files = files

@@ -1,18 +1,19 @@
-"""Angles of derivatives: before training, inputs that are alike move a network's weights in directions that are alike.
+"""Angles between derivatives at initialization: similar inputs have similar derivatives (Figures 2 and 3).
 
 Liu, Abedsoltan, Belkin, on why clean labels are learned first. θ_h is the angle between the derivatives of the output h
-by all weights at two inputs, θ_d the angle between the inputs. At infinite width θ_h is a function of θ_d (Equations
-13, 14), which increases up to 90°; for linear networks it is θ_d itself. Here θ_h is measured around the unit circle
-(Figure 2) and within and between two clusters in the plane (Figure 3).
+with respect to all weights at two inputs; θ_d is the angle between the inputs. At infinite width θ_h is a function of
+θ_d (Equations 13, 14), which increases up to 90°; for linear networks it is θ_d itself. This task measures θ_h around
+the unit circle (Figure 2), and within and between two clusters in the plane (Figure 3).
 
-Nothing is trained: a run is one random network, measured when it is made, and `steps` = 1 is a formality.
+Nothing is trained: a run is one random network, measured at initialization, and `steps` = 1 is a formality.
 
 Readings: networks have the scaling of Equation 12 and no biases. "Two layers" may or may not count the output layer, so
-the parameter is the number of hidden layers L: 1, 2, 4 or 2, 3, 5 for Figure 2. The clusters' places are not given:
-they are Gaussian, around two points of the unit circle.
+the parameter is the number of hidden layers L: 1, 2, 4 or 2, 3, 5 for Figure 2. The text does not give the clusters:
+here they are Gaussian, around two points of the unit circle.
 
-The derivative by the weights of a layer is an outer product of what comes in from below and from above, so products of
-derivatives are sums over the layers of products of such pairs: exact, and no larger than the inputs' activations.
+The derivative with respect to a layer's weights is an outer product of its input and of the derivative with respect to
+its output. So inner products of derivatives are sums over the layers of products of two inner products: exact, and no
+larger than the activations.
 """
 
 import math
@@ -30,29 +31,35 @@ from mislabel.tasks.training import Training
 
 @dataclass(frozen=True, kw_only=True)
 class Params(Training):
-    steps: int = shape(1, at_least=1, help="nothing is trained: 1 will do")
-    frames: int = shape(2, at_least=2, help="how often metrics are measured, always the same ones: 2 will do")
-    snapshots: int = shape(1, at_least=0, help="how many of the frames also keep arrays (angles)")
+    steps: int = shape(1, at_least=1, help="nothing is trained, so 1 is enough")
+    frames: int = shape(2, at_least=2, help="how many times metrics are measured; they never change, so 2 is enough")
+    snapshots: int = shape(1, at_least=0, help="at how many of these times the array metrics (angles) are stored too")
     activation: str = shape("relu", choices=("relu", "linear"), help="activation of the hidden layers")
-    hidden_layers: int = shape(2, at_least=1, help="hidden layers L; weights are in L + 1 layers")
+    hidden_layers: int = shape(2, at_least=1, help="hidden layers L; the network has L + 1 layers of weights")
     width: int = shape(512, at_least=1, help="neurons m of each hidden layer")
-    angles: int = shape(181, at_least=3, help="points on the half circle, at equal angles from 0 to π, ends included")
+    angles: int = shape(
+        181, at_least=3, help="points on the half circle, at equally spaced angles from 0 to π, both included"
+    )
     cluster_points: int = shape(50, at_least=2, help="points in each of the two clusters")
-    cluster_angle: float = knob(math.pi / 2, between=(0, math.pi), help="angle between the clusters' means, in radians")
-    spread: float = knob(0.1, at_least=0, help="standard deviation of each coordinate around its cluster's mean")
+    cluster_angle: float = knob(math.pi / 2, between=(0, math.pi), help="angle between the cluster means, in radians")
+    spread: float = knob(0.1, at_least=0, help="standard deviation of each coordinate around the cluster mean")
 
 
 METRICS = {
-    "max_deviation": Metric("largest |θ_h − its closed form at infinite width| over the circle, in radians"),
-    "mean_deviation": Metric("mean of the same"),
-    "max_feature_deviation": Metric("largest deviation of the angle of the last hidden layer from Equation 14"),
-    "rising_share": Metric("share of neighbouring angles up to 90° of which the larger θ_d has the larger θ_h"),
-    "within_angle": Metric("mean θ_h of pairs of points of the same cluster"),
-    "between_angle": Metric("mean θ_h of pairs of points of different clusters"),
-    "separated_share": Metric("share of (pair within, pair between) of which the pair within has the smaller θ_h"),
-    "theta_d": Metric("angle between the point (1, 0) and each point of the half circle", per="angle"),
-    "theta_h": Metric("angle between the derivatives at these two points", per="angle"),
-    "theta_h_wide": Metric("the same at infinite width (Equation 13)", per="angle"),
+    "max_deviation": Metric("largest |θ_h − θ_h at infinite width (Equation 13)| over the half circle, in radians"),
+    "mean_deviation": Metric("the same, mean over the half circle"),
+    "max_feature_deviation": Metric(
+        "largest deviation of the angle between last hidden layers from Equation 14, in radians"
+    ),
+    "rising_share": Metric("share of neighbouring points up to θ_d = 90° at which θ_h increases with θ_d"),
+    "within_angle": Metric("mean θ_h over pairs of points of the same cluster, in radians"),
+    "between_angle": Metric("mean θ_h over pairs of points of different clusters, in radians"),
+    "separated_share": Metric(
+        "probability that a pair within a cluster has a smaller θ_h than a pair of different clusters"
+    ),
+    "theta_d": Metric("θ_d: angle between the point (1, 0) and each point of the half circle, in radians", per="angle"),
+    "theta_h": Metric("θ_h: angle between the derivatives at these two points, in radians", per="angle"),
+    "theta_h_wide": Metric("θ_h at infinite width (Equation 13)", per="angle"),
     "within_angles": Metric("θ_h of every pair of points of the same cluster", per="pair"),
     "between_angles": Metric("θ_h of every pair of points of different clusters", per="pair"),
 }
@@ -99,7 +106,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 
 
 def _passes(lanes: Lanes[Params], x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """For each layer of weights, what comes in from below, α^(l), and from above, ∂h/∂(W^(l)·α^(l-1)); l n m each."""
+    """For each layer of weights, its input α^(l-1) and the derivative ∂h/∂(W^(l)·α^(l-1)); l n m each."""
     p = lanes.shape
     relu = p.activation == "relu"
     scale = math.sqrt((2 if relu else 1) / p.width)
@@ -109,7 +116,7 @@ def _passes(lanes: Lanes[Params], x: Tensor) -> tuple[list[Tensor], list[Tensor]
         z = alphas[-1] @ weights[-1].mT
         fires.append((z > 0).to(z.dtype) * scale if relu else torch.full_like(z, scale))
         alphas.append(z * fires[-1])
-    back = lanes.normal(f"w{p.hidden_layers + 1}", 1, p.width)  # l 1 m: of h by α^(L)
+    back = lanes.normal(f"w{p.hidden_layers + 1}", 1, p.width)  # l 1 m: ∂h/∂α^(L)
     backs = [torch.ones_like(x[:, :, :1])]
     for layer in reversed(range(p.hidden_layers)):
         backs.append(back * fires[layer])
@@ -119,7 +126,7 @@ def _passes(lanes: Lanes[Params], x: Tensor) -> tuple[list[Tensor], list[Tensor]
 
 def _products(alphas: list[Tensor], backs: list[Tensor]) -> Tensor:
     """⟨∇h(x), ∇h(z)⟩ for all pairs of inputs; (l, n, n)."""
-    # Small angles are lost where cosines near 1 are rounded to single precision.
+    # Double precision: small angles are lost if cosines near 1 are rounded to single precision.
     pairs = [(alpha.double(), back.double()) for alpha, back in zip(alphas, backs, strict=True)]
     return torch.stack([(alpha @ alpha.mT) * (back @ back.mT) for alpha, back in pairs]).sum(dim=0)
 
@@ -166,7 +173,7 @@ def _clusters(lanes: Lanes[Params]) -> Tensor:
 
 
 def _pairs(angles: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the angles between all points, those within a cluster, each pair once, and those between the two."""
+    """From the angles between all points: those within a cluster, each pair once, and those between the clusters."""
     n = angles.shape[1] // 2
     one, other = torch.triu_indices(n, n, offset=1, device=angles.device)
     within = torch.cat([angles[:, one, other], angles[:, one + n, other + n]], dim=1)
@@ -174,7 +181,7 @@ def _pairs(angles: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _share_below(low: Tensor, high: Tensor) -> Tensor:
-    """Share of all pairs of a value of `low` and one of `high` of which the first is smaller; (l,)."""
+    """The share of pairs (a value of `low`, a value of `high`) in which the first is smaller; (l,)."""
     place = torch.searchsorted(low.sort(dim=1).values, high.contiguous())
     return place.double().mean(dim=1) / low.shape[1]
 
@@ -187,7 +194,7 @@ task = Task(
     init=init,
     advance=advance,
     measure=measure,
-    # All work is done when a pack is made, and wide networks gain nothing from more company.
+    # All work is done at initialization, and larger packs of wide networks are not faster.
     largest_pack=16,
     small={"width": 16, "angles": 7, "cluster_points": 4},
 )

@@ -1,16 +1,17 @@
-"""Clean-priority learning: wrong labels are un-learned first, then learned; the best network is found in between.
+"""Clean-priority learning: networks first fit clean labels and un-learn wrong ones, then fit the wrong ones too.
 
-Liu, Abedsoltan, Belkin, Figures 4 to 12. A network is trained by SGD on images of which a share δ of each class is
-labelled as another. At first the gradient of the noisy samples of a class is opposite to that of its clean samples and
-shorter, α = |g_noise|/|g_clean| < 1, so that the sum follows the clean ones: error on the noisy segment, counted with
-the labels that are given, goes up. As clean samples are learned, α grows; where it reaches 1, noisy labels begin to be
-learned. Two classes have one logit and the logistic loss, more have a softmax with cross entropy.
+Liu, Abedsoltan, Belkin, Figures 4 to 12. A network is trained by SGD on images; a share δ of each class has a wrong
+label, fixed before training. At first the gradient of the noisy samples of a class is opposite to that of its clean
+samples, and shorter: α = |g_noise|/|g_clean| < 1. So the sum follows the clean samples, and the error on the noisy
+segment, counted with the given labels, rises. As clean samples are learned, α grows. When it reaches 1, the network
+begins to learn the noisy labels. The best network is found in between. Two classes have one logit and the logistic
+loss, more classes have a softmax with cross entropy.
 
-Readings. Learning rates and epochs are not given; the specs state theirs. With k classes, gradients of a class's
-segments are those of its own logit (Appendix C.1), where noisy samples are opposite to clean ones whatever the outputs;
-`alpha` and `angle` are of their sums over classes. There α starts near δ/((k-1)(1-δ)), as outputs start near 1/k: the
-δ/(1-δ) of the binary case, spread over k-1 wrong labels. Residuals are |f - y|, the Euclidean norm where there are
-several outputs. Batch norm is as in evaluation.
+Readings. The paper does not give learning rates and epochs; the specs state theirs. With k classes, the gradients of a
+class's segments are those of its own logit (Appendix C.1), on which noisy samples are opposite to clean ones for all
+outputs; `alpha` and `angle` are those of the sums over classes. There α starts near δ/((k-1)(1-δ)), because outputs
+start near 1/k: the δ/(1-δ) of the binary case, spread over k-1 wrong labels. Residuals are |f - y|, the Euclidean norm
+if there are several outputs. Batch norm is in evaluation mode for all measurements.
 
 Segments are measured on `measured_samples` training samples, by one forward and one backward pass; 0 takes all of them.
 """
@@ -27,63 +28,77 @@ from mislabel.tasks.clean_priority.sample_angles import class_angles
 from mislabel.tasks.clean_priority.segments import CLEAN, NOISY, SUMMED, Segments
 from mislabel.tasks.corruption import LabelNoise
 from mislabel.tasks.images import image_training
-from mislabel.tasks.images.build_network import NetworkParams, architecture_conflicts, build
-from mislabel.tasks.images.image_training import Pictures
+from mislabel.tasks.images.build_network import NetworkParams, build, network_conflicts
+from mislabel.tasks.images.image_training import CLASSES_HELP, ImageTraining
 from mislabel.tasks.images.network import Network
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import shape
 from mislabel.tasks.task import Metric, State, Task
 from mislabel.tasks.training import snapshot_steps
 
-# Test images that go through the networks at once.
+# The number of test images that are evaluated at once.
 _PART = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Params(Pictures, LabelNoise, NetworkParams):
-    steps: int = shape(1000, at_least=1, help="training steps, one batch each")
-    frames: int = shape(51, at_least=2, help="how often metrics are measured, first and last step included")
-    spacing: str = shape("linear", choices=("linear", "log"), help="how the measured steps are spaced")
-    classes: str = shape("7, 9", help='the classes taken, by name or number, as in "7, 9"; empty: all')
+class Params(ImageTraining, LabelNoise, NetworkParams):
+    steps: int = shape(1000, at_least=1, help="SGD steps, one batch each")
+    frames: int = shape(51, at_least=2, help="how many times metrics are measured, including step 0 and the last step")
+    spacing: str = shape("linear", choices=("linear", "log"), help="spacing of the measured steps")
+    classes: str = shape("7, 9", help=CLASSES_HELP)
     measured_samples: int = shape(
-        500, at_least=0, help="training samples on which segments are measured, as many of each; 0: all there are"
+        500, at_least=0, help="training images used for measuring the segments, equally many per segment; 0: all"
     )
     histogram_samples: int = shape(
-        50, at_least=1, help="samples of each segment whose own gradients are measured at snapshots"
+        50, at_least=1, help="samples of each segment whose single-sample gradients are measured at snapshots"
     )
 
 
 METRICS = {
-    "epoch": Metric("times that training has gone through the training set"),
+    "epoch": Metric("epochs of training so far"),
     "clean_error": Metric(
-        "share of clean training samples that are not taken for what they are labelled as", may_be_absent=True
+        "share of clean training samples (with a right label) classified against their label", may_be_absent=True
     ),
-    "noisy_error": Metric("the same of noisy training samples, with their wrong labels", may_be_absent=True),
-    "train_error": Metric("the same of all training samples"),
-    "test_error": Metric("share of test images that are not taken for what they are"),
+    "noisy_error": Metric(
+        "share of noisy training samples classified against their given, wrong label", may_be_absent=True
+    ),
+    "train_error": Metric("share of all training samples classified against their given label"),
+    "test_error": Metric("share of test images classified wrongly; test labels are clean"),
     "clean_loss": Metric("mean loss of clean training samples", may_be_absent=True),
-    "noisy_loss": Metric("mean loss of noisy training samples, with their wrong labels", may_be_absent=True),
-    "train_loss": Metric("mean loss of all training samples"),
+    "noisy_loss": Metric("mean loss of noisy training samples with their given, wrong labels", may_be_absent=True),
+    "train_loss": Metric("mean loss of all training samples with their given labels"),
     "test_loss": Metric("mean loss of test images"),
-    "clean_residual": Metric("mean |f - y| of clean training samples", may_be_absent=True),
-    "noisy_residual": Metric("mean |f - y| of noisy training samples, with their wrong labels", may_be_absent=True),
-    "train_residual": Metric("mean |f - y| of all training samples"),
-    "alpha": Metric("α: norm of the noisy segments' gradient over that of the clean segments'", may_be_absent=True),
-    "angle": Metric("angle between these two gradients, in radians", may_be_absent=True),
-    "mean_alpha": Metric("α of each class by itself, mean over classes", may_be_absent=True),
-    "mean_angle": Metric("the angle of each class by itself, in radians, mean over classes", may_be_absent=True),
+    "clean_residual": Metric("mean |f − y| of clean training samples", may_be_absent=True),
+    "noisy_residual": Metric(
+        "mean |f − y| of noisy training samples with their given, wrong labels y", may_be_absent=True
+    ),
+    "train_residual": Metric("mean |f − y| of all training samples with their given labels y"),
+    "alpha": Metric(
+        "α: norm of the noisy segments' summed gradient divided by that of the clean segments", may_be_absent=True
+    ),
+    "angle": Metric("angle between the clean and the noisy segments' summed gradients, in radians", may_be_absent=True),
+    "mean_alpha": Metric("class_alpha, mean over classes", may_be_absent=True),
+    "mean_angle": Metric("class_angle, mean over classes, in radians", may_be_absent=True),
     "class_clean_error": Metric("clean_error of each class", per="class"),
-    "class_noisy_error": Metric("noisy_error of each (true) class", per="class"),
+    "class_noisy_error": Metric("noisy_error of each true class", per="class"),
     "class_clean_loss": Metric("clean_loss of each class", per="class"),
-    "class_noisy_loss": Metric("noisy_loss of each (true) class", per="class"),
+    "class_noisy_loss": Metric("noisy_loss of each true class", per="class"),
     "class_clean_residual": Metric("clean_residual of each class", per="class"),
-    "class_noisy_residual": Metric("noisy_residual of each (true) class", per="class"),
-    "class_alpha": Metric("α of each class", per="class"),
-    "class_angle": Metric("the angle of each class, in radians", per="class"),
-    "clean_angles": Metric("θ_g of clean samples, on their class's logit, class by class", per="sample"),
-    "noisy_angles": Metric("θ_g of noisy samples, on their true class's logit, class by class", per="sample"),
-    "other_angles": Metric("θ_g on each class's logit of clean samples of other classes", per="sample"),
-    "class_others_angle": Metric("θ_g of other classes' clean samples together, on each class's logit", per="class"),
+    "class_noisy_residual": Metric("noisy_residual of each true class", per="class"),
+    "class_alpha": Metric("α from the two segments of each class alone", per="class"),
+    "class_angle": Metric("angle between the gradients of the two segments of each class, in radians", per="class"),
+    "clean_angles": Metric(
+        "θ_g of single clean samples on the logit of their class, sorted by class, in radians", per="sample"
+    ),
+    "noisy_angles": Metric(
+        "θ_g of single noisy samples on the logit of their true class, sorted by class, in radians", per="sample"
+    ),
+    "other_angles": Metric(
+        "θ_g of single clean samples of other classes on each class's logit, in radians", per="sample"
+    ),
+    "class_others_angle": Metric(
+        "θ_g of the summed gradient of these other samples on each class's logit, in radians", per="class"
+    ),
     **corruption.METRICS,
 }
 _ANGLES = ("clean", "noisy", "other")
@@ -110,23 +125,30 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
 
 def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     parts, network, data = _segments(lanes), _network(lanes), image_training.loaded(lanes)
-    keeps = int(s["step"][0]) in snapshot_steps(lanes.shape)
+    is_snapshot = int(s["step"][0]) in snapshot_steps(lanes.shape)
     classes = range(len(data.classes))
-    looks = [segments.look(lanes, network, s, parts, class_, kind) for class_ in classes for kind in (CLEAN, NOISY)]
-    products = segments.products([seen.gradient for seen in looks])
+    measured = [
+        segments.measure_segment(lanes, network, s, parts, class_, kind)
+        for class_ in classes
+        for kind in (CLEAN, NOISY)
+    ]
+    products = segments.products([segment.gradient for segment in measured])
     products = products.view(-1, len(classes), 2, len(classes), 2)
     total, each = products.sum(dim=(1, 3)), products.diagonal(dim1=1, dim2=3).movedim(3, 1)  # l 2 2, l k 2 2
     ratio, angle = segments.ratio(each), segments.angle(each)
     sample_angles = [
-        class_angles(lanes, network, s, parts, class_, looks[2 * class_ + CLEAN].gradient)
-        for class_ in (classes if keeps else ())
+        class_angles(lanes, network, s, parts, class_, measured[2 * class_ + CLEAN].gradient)
+        for class_ in (classes if is_snapshot else ())
     ]
-    # Arrays are kept at snapshots alone, so nothing is made of them elsewhere.
+    # Arrays are stored only at snapshots, so they are not computed at other steps.
     nothing = ratio.new_empty(len(lanes), 0)
     return {
         "epoch": s["step"] / image_training.epoch_steps(lanes),
-        **_means(torch.stack([seen.sums for seen in looks], dim=1).view(len(lanes), -1, 2, len(SUMMED)), parts.counts),
-        **_tested(lanes, network, s),
+        **_means(
+            torch.stack([segment.sums for segment in measured], dim=1).view(len(lanes), -1, 2, len(SUMMED)),
+            parts.counts,
+        ),
+        **_test_metrics(lanes, network, s),
         "alpha": segments.ratio(total),
         "angle": segments.angle(total),
         "mean_alpha": ratio.mean(dim=1),
@@ -134,17 +156,19 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "class_alpha": ratio,
         "class_angle": angle,
         **{
-            f"{name}_angles": torch.cat([each[name] for each in sample_angles], dim=1) if keeps else nothing
+            f"{name}_angles": torch.cat([each[name] for each in sample_angles], dim=1) if is_snapshot else nothing
             for name in _ANGLES
         },
-        "class_others_angle": torch.stack([each["others"] for each in sample_angles], dim=1) if keeps else nothing,
-        "true_label": data.train_y.expand(len(lanes), -1) if keeps else nothing,
-        "given_label": parts.given if keeps else nothing,
+        "class_others_angle": torch.stack([each["others"] for each in sample_angles], dim=1)
+        if is_snapshot
+        else nothing,
+        "true_label": data.train_y.expand(len(lanes), -1) if is_snapshot else nothing,
+        "given_label": parts.given if is_snapshot else nothing,
     }
 
 
 def _means(sums: Tensor, counts: Tensor) -> dict[str, Tensor]:
-    """Of each class and in all, of segments and of the training set, from sums (l k 2 3) and counts (l k 2)."""
+    """Means of segments and of the training set, per class and in total, from sums (l k 2 3) and counts (l k 2)."""
     found = {}
     for i, name in enumerate(SUMMED):
         each = sums[..., i]
@@ -155,19 +179,19 @@ def _means(sums: Tensor, counts: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def _tested(lanes: Lanes[Params], network: Network, s: State) -> dict[str, Tensor]:
+def _test_metrics(lanes: Lanes[Params], network: Network, s: State) -> dict[str, Tensor]:
     data = image_training.loaded(lanes)
     error, loss = (torch.zeros(len(lanes), dtype=lanes.dtype, device=lanes.device) for _ in range(2))
     for part in image_training.parts(len(data.test_y), _PART):
         outputs = network.forward(s, image_training.scaled(lanes, data.test_x[part])).outputs
         y = data.test_y[part].expand(len(lanes), -1)
         error += readout.wrong(outputs, y).sum(dim=1)
-        loss += readout.losses(outputs, readout.whole_labels(y, len(data.classes), lanes.dtype)).sum(dim=1)
+        loss += readout.losses(outputs, readout.one_hot_labels(y, len(data.classes), lanes.dtype)).sum(dim=1)
     return {"test_error": error / len(data.test_y), "test_loss": loss / len(data.test_y)}
 
 
 def _relabelled(lanes: Lanes[Params], y: Tensor, classes: int, step: int) -> Tensor:
-    """The labels y (l b) of a step, of which some may be replaced."""
+    """The labels y (l b) of a step, some of them replaced."""
     if not any(params.relabel_rate for params in lanes.params):
         return y
     whole = image_training.filled_up(lanes, y)[:, None]
@@ -188,15 +212,14 @@ def _segments(lanes: Lanes[Params]) -> Segments:
             return image_training.scaled(lanes, data.train_x[part]).flatten(1)
 
         given = corruption.corrupted(lanes, data.train_y, len(data.classes), inputs)
-        return segments.parted(lanes, data.train_y, given, len(data.classes))
+        return segments.split_segments(lanes, data.train_y, given, len(data.classes))
 
-    found: Segments = lanes.once("segments", made)
-    return found
+    return lanes.once("segments", made)
 
 
 def _conflicts(params: Params) -> Iterator[str]:
     yield from image_training.conflicts(params)
-    yield from architecture_conflicts(params)
+    yield from network_conflicts(params)
 
 
 task = Task(

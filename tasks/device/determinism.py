@@ -3,7 +3,7 @@
 import torch
 
 
-def be_exact(device: torch.device) -> None:
+def make_deterministic(device: torch.device) -> None:
     """From now on, in this process.
 
     On a GPU, torch would else round the inputs of float32 convolutions to ten bits, and let cuDNN choose ways of adding

@@ -1,7 +1,7 @@
 """The papers' networks: fully connected ones, a small CNN, ResNet-9, ResNet-20, and WideResNets without batch norm.
 
-Each is a function of `Layers` and images (l b c h w), which gives the outputs (l b k). `depth` and `width` mean what
-suits the kind, see `KINDS`. ResNets that are asked for no outputs end with the features (l b m) before the last layer.
+Each is a function of `Layers` and images (l b c h w) that returns the outputs (l b k). `KINDS` says what `depth` and
+`width` mean for each. With 0 outputs, ResNets return the features (l b m) before the last layer.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,16 +12,16 @@ from torch.nn import functional
 
 from mislabel.tasks.images.layers import Layers
 
-NetworkParams = Callable[[Layers, Tensor, int, int, int], Tensor]
+Architecture = Callable[[Layers, Tensor, int, int, int], Tensor]
 """From layers, images, depth, width and number of outputs to the outputs."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    build: NetworkParams
+    build: Architecture
     depth: int
     width: int
-    """What the papers have, used where a run says 0."""
+    """Depth and width of the papers, used if a run has 0."""
     help: str
     batch_norm: bool = False
 
@@ -34,7 +34,7 @@ def fully_connected(net: Layers, x: Tensor, depth: int, width: int, outputs: int
 
 
 def cnn(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
-    """Clean-priority learning: two convolutions of 3×3, one max pool, two dense layers; 32, 64, 64 and 10 wide."""
+    """The CNN of clean-priority learning: two 3×3 convolutions, a max pool, two dense layers; widths 32, 64, 64, 10."""
     h = net.folded(x)
     for i in range(1, depth + 1):
         channels = width if i == 1 else 2 * width
@@ -45,9 +45,9 @@ def cnn(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
 
 
 def resnet9(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
-    """The one that clean-priority learning refers to: eight convolutions, batch norm and Mish, a dense layer.
+    """The ResNet-9 that clean-priority learning refers to: eight convolutions, batch norm and Mish, a dense layer.
 
-    Images of 32 pixels come to 2 before the last layer, as there. Those that are too small are not pooled so often.
+    Images of 32×32 become 2×2 before the last layer, as there. Smaller images are pooled fewer times.
     """
 
     def block(name: str, h: Tensor, channels: int, pool: int = 1) -> Tensor:
@@ -72,7 +72,7 @@ def _pooled(h: Tensor, pool: int) -> Tensor:
 
 
 def resnet_cifar(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
-    """He et al. for CIFAR-10: 6·depth + 2 layers, shortcuts without weights. The last hidden layer is `stage3.…`."""
+    """The ResNet of He et al. for CIFAR-10, with 6·depth + 2 layers and shortcuts without weights."""
 
     def block(name: str, h: Tensor, channels: int, stride: int) -> Tensor:
         inner = net.norm(f"{name}.norm1", net.conv(f"{name}.conv1", h, channels, stride=stride))
@@ -89,7 +89,7 @@ def resnet_cifar(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -
 
 
 def _widened(net: Layers, h: Tensor, channels: int, stride: int) -> Tensor:
-    """The shortcut of a block that has more channels: every second pixel, and channels of zeros on both sides."""
+    """The shortcut of a block with more channels: every second pixel, padded with channels of zeros on both sides."""
     more = channels - h.shape[1] // net.lanes
     if not more and stride == 1:
         return h
@@ -99,7 +99,7 @@ def _widened(net: Layers, h: Tensor, channels: int, stride: int) -> Tensor:
 
 
 def wide_resnet(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
-    """As usual in work on tangent kernels: no batch norm, three groups of `depth` blocks, from 16·width channels on."""
+    """As usual in work on tangent kernels: no batch norm, three groups of `depth` blocks, from 16·width channels."""
     h = net.conv("stem", net.folded(x), 16, gain=1)
     for group in range(3):
         channels = 16 * width * 2**group
@@ -114,11 +114,13 @@ def wide_resnet(net: Layers, x: Tensor, depth: int, width: int, outputs: int) ->
 
 
 KINDS: Mapping[str, Kind] = {
-    "fc": Kind(fully_connected, 2, 512, "depth hidden layers of width neurons"),
-    "cnn": Kind(cnn, 2, 32, "depth convolutions, the first of width channels"),
+    "fc": Kind(fully_connected, 2, 512, "`depth` hidden layers of `width` neurons"),
+    "cnn": Kind(cnn, 2, 32, "`depth` convolutions, the first with `width` channels"),
     "resnet9": Kind(
-        resnet9, 1, 64, "depth blocks in each of two residual parts, first convolution of width channels", True
+        resnet9, 1, 64, "`depth` blocks in each of two residual parts, first convolution with `width` channels", True
     ),
-    "resnet20": Kind(resnet_cifar, 3, 16, "6·depth + 2 layers, first convolution of width channels", True),
-    "wide_resnet": Kind(wide_resnet, 1, 1, "depth blocks in each of three groups, the first of 16·width channels"),
+    "resnet20": Kind(resnet_cifar, 3, 16, "6·`depth` + 2 layers, first convolution with `width` channels", True),
+    "wide_resnet": Kind(
+        wide_resnet, 1, 1, "`depth` blocks in each of three groups, the first with 16·`width` channels"
+    ),
 }

@@ -1,13 +1,13 @@
-"""Training on images, as all tasks of images do it: which data, in which batches, by which steps.
+"""Training on images, shared by all image tasks: the data set, the batches, and the optimizer.
 
-A task derives its Params from `Pictures`, and then:
+A task derives its Params from `ImageTraining`, and then:
 
-    data = pictures.loaded(lanes)                        # tensors on the device, shared by all lanes
+    data = image_training.loaded(lanes)                        # tensors on the device, shared by all lanes
     net = build(lanes.shape, data.size, outputs=len(data.classes))
-    state = pictures.started(lanes, net)                 # weights, and what SGD keeps
-    pictures.train(lanes, net, state, start, stop, loss) # in place
+    state = image_training.started(lanes, net)                 # weights and optimizer state
+    image_training.train(lanes, net, state, start, stop, loss) # in place
 
-Each lane goes through the training images in an order of its own, anew in every epoch.
+Each lane shuffles the training images in every epoch, by its own seed.
 """
 
 import math
@@ -27,82 +27,95 @@ from mislabel.tasks.images.build_network import NetworkParams, build
 from mislabel.tasks.images.dense import DenseNetwork
 from mislabel.tasks.images.derivatives import step
 from mislabel.tasks.images.network import Network
-from mislabel.tasks.images.zero_pixels import LitPixels, LitTraining
+from mislabel.tasks.images.zero_pixels import NonzeroPixels, NonzeroTraining
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.training import Training
 
 _EVERY = "every "
+_VELOCITY = "velocity."
+
+BATCH_HELP = "images per step; 0: all of them (full-batch gradient descent)"
+DROPS_HELP = 'epochs at which the learning rate drops: a list, as in "100, 150", or "every 5"; empty: never'
+OPTIMIZER_HELP = "SGD without or with momentum"
+RATE_HELP = "learning rate of the optimizer (SGD) before any drops"
+PIXELS_HELP = "pixel values: from 0 to 1, or with mean 0 and standard deviation 1 in each channel"
+SAMPLES_HELP = "training images, equally many per class; 0: all"
+CLASSES_HELP = 'classes to use, by name or number, as in "7, 9"; empty: all'
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pictures(Training):
-    """Parameters that the tasks of images share; they give their own defaults."""
+class ImageTraining(Training):
+    """Parameters that the image tasks share. Tasks set their own defaults."""
 
-    data: str = shape("digits", help="data set: digits, mnist, fashion_mnist, cifar10, or images of your own")
-    classes: str = shape("", help='the classes taken, by name or number, as in "7, 9"; empty: all')
-    samples: int = shape(0, at_least=0, help="training images, as many of each class; 0: all there are")
-    test_samples: int = shape(0, at_least=0, help="test images, as many of each class; 0: all there are")
-    subset: int = shape(0, at_least=0, help="seed by which images are chosen where not all are taken")
-    pixels: str = shape(
-        "unit", choices=("unit", "standardized"), help="pixels go from 0 to 1, or have mean 0 and deviation 1"
+    data: str = shape(
+        "digits", help="data set: digits, mnist, fashion_mnist, cifar10, or your own (images, images/NAME)"
     )
-    batch: int = shape(256, at_least=0, help="images per step; 0: all at every step")
-    optimizer: str = shape("sgd", choices=("sgd", "momentum"), help="plain steps, or steps with momentum")
-    drops: str = shape("", help='epochs after which the rate drops, as in "100, 150" or "every 5"; empty: never')
-    autocast: str = shape("none", choices=AUTOCASTS, help="train in half precision where that is safe: less exact")
-    compiled: bool = shape(False, help="train with networks that torch compiles: needs a C++ compiler, less exact")
-    learning_rate: float = knob(0.1, above=0, help="learning rate")
-    drop: float = knob(0.5, above=0, help="what the rate is multiplied by at each of the drops")
-    momentum: float = knob(0.9, at_least=0, below=1, help="momentum, where the optimizer has it")
-    weight_decay: float = knob(0.0, at_least=0, help="weight decay")
+    classes: str = shape("", help=CLASSES_HELP)
+    samples: int = shape(0, at_least=0, help=SAMPLES_HELP)
+    test_samples: int = shape(0, at_least=0, help="test images, equally many per class; 0: all")
+    subset: int = shape(
+        0, at_least=0, help="seed for choosing images if samples or test_samples is not 0; same for all runs"
+    )
+    pixels: str = shape("unit", choices=("unit", "standardized"), help=PIXELS_HELP)
+    batch: int = shape(256, at_least=0, help=BATCH_HELP)
+    optimizer: str = shape("sgd", choices=("sgd", "momentum"), help=OPTIMIZER_HELP)
+    drops: str = shape("", help=DROPS_HELP)
+    autocast: str = shape(
+        "none", choices=AUTOCASTS, help="bfloat16: mixed-precision training; faster on GPUs, less exact"
+    )
+    compiled: bool = shape(False, help="train with torch.compile; needs a C++ compiler, less exact")
+    learning_rate: float = knob(0.1, above=0, help=RATE_HELP)
+    drop: float = knob(0.5, above=0, help="factor on the learning rate at each of the drops")
+    momentum: float = knob(0.9, at_least=0, below=1, help="momentum of SGD; unused if optimizer is sgd")
+    weight_decay: float = knob(0.0, at_least=0, help="weight decay (L2 penalty, as in torch's SGD)")
 
 
-P = TypeVar("P", bound=Pictures)
+P = TypeVar("P", bound=ImageTraining)
 
 Loss = Callable[[Tensor, Tensor, int], Tensor]
-"""From outputs (l b k), which training images they are of (l b) and the step to a loss per lane (l)."""
+"""From outputs (l b k), the indices of the training images (l b) and the step to a loss per lane (l)."""
 Augmentation = Callable[[Tensor, int], Tensor]
-"""From a step's images, of bytes (l b c h w), and the step to images that are as good."""
+"""From a step's images, as bytes (l b c h w), and the step to augmented images."""
 
 
-def data_of(params: Pictures) -> dict[str, str]:
-    """For a task's `data`: that there is what the run asks for."""
+def data_of(params: ImageTraining) -> dict[str, str]:
+    """For a task's `data`: check that the run's data exists and fits the network; the data set's checksum."""
     whole = images(params.data)
     found = subset(whole, class_words(params.classes), params.samples, params.test_samples, params.subset)
     if len(found.classes) < 2:
-        raise DataError(f"classes: {found.classes[0]} alone, of {params.data}; at least two classes are needed")
+        raise DataError(f"classes: only {found.classes[0]} of {params.data}; name at least two classes")
     if params.batch > len(found.train_y):
-        text = f"batch: {params.batch:,} images per step are more than the {len(found.train_y):,} for training"
-        raise DataError(f"{text}; ask for fewer, or for 0, which takes all")
+        text = f"batch: {params.batch:,} images per step are more than the {len(found.train_y):,} training images"
+        raise DataError(f"{text}; make it smaller, or 0 for all")
     if isinstance(params, NetworkParams):
         _refuse_unfit(params, found)
     return {params.data: whole.checksum}
 
 
-def conflicts(params: Pictures) -> Iterator[str]:
-    """For a task's `conflicts`."""
+def conflicts(params: ImageTraining) -> Iterator[str]:
+    """For a task's `conflicts`: what is wrong with the parameters of training."""
     if params.data not in names() and not is_own(params.data):
         yield f"data: {params.data!r} is not a data set; choose from {', '.join(names())}"
     try:
         _drop_epochs(params.drops, 1)
     except ValueError:
-        yield f'drops: {params.drops!r} is neither epochs, as in "100, 150", nor a distance, as in "every 5"'
+        yield f'drops: {params.drops!r} is neither a list of epochs, as in "100, 150", nor an interval, as in "every 5"'
 
 
 def loaded(lanes: Lanes[P]) -> Images:
-    """The images that the run names, on the lanes' device; the same tensors for all that ask."""
+    """The run's images, on the lanes' device. All callers share the same tensors."""
     p = lanes.shape
     return part(p.data, p.classes, p.samples, p.test_samples, p.subset, lanes.device)
 
 
 def epoch_steps(lanes: Lanes[P]) -> int:
-    """Steps in an epoch. Its last batch is smaller where batches don't divide the images."""
+    """The number of steps per epoch. The last batch of an epoch may be smaller."""
     return math.ceil(len(loaded(lanes).train_y) / lanes.shape.batch) if lanes.shape.batch else 1
 
 
 def scaled(lanes: Lanes[P], x: Tensor) -> Tensor:
-    """Images of bytes as a network gets them; the same size."""
+    """Images of bytes as network inputs; the same size."""
     p = lanes.shape
     x = x.to(lanes.dtype)
     if p.pixels == "unit":
@@ -112,17 +125,29 @@ def scaled(lanes: Lanes[P], x: Tensor) -> Tensor:
 
 
 def started(lanes: Lanes[P], network: Network) -> dict[str, Tensor]:
-    """Weights, buffers, each lane's order of images, and the velocity where the optimizer has one."""
+    """The initial state: weights, buffers, velocities of the optimizer, and each lane's order of images."""
     state = network.init(lanes)
-    if lanes.shape.optimizer == "momentum":
-        state |= {_velocity(name): torch.zeros_like(state[name]) for name in network.weights}
+    state |= initial_velocities(lanes, network, state)
     if lanes.shape.batch:
         state["order"] = _order(lanes, epoch=0)
     return state
 
 
+def initial_velocities(lanes: Lanes[P], network: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The optimizer's part of the state: zeros for each weight with momentum, else nothing."""
+    names = network.weights if lanes.shape.optimizer == "momentum" else ()
+    return {f"{_VELOCITY}{name}": torch.zeros_like(state[name]) for name in names}
+
+
+def velocities(lanes: Lanes[P], network: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+    """The state's velocities by the names of the weights; None without momentum."""
+    if lanes.shape.optimizer != "momentum":
+        return None
+    return {name: state[f"{_VELOCITY}{name}"] for name in network.weights}
+
+
 def weights(network: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """For a task's `weights`: the network, without what SGD keeps."""
+    """For a task's `weights`: the network's weights and buffers, without optimizer state."""
     return {name: state[name] for name in (*network.weights, *network.buffers)}
 
 
@@ -135,17 +160,17 @@ def train(
     loss: Loss,
     augmented: Augmentation | None = None,
 ) -> None:
-    """Train from one step to another, in place; clone the state's tensors before."""
+    """Train from step `start` to step `stop`, in place. Clone the state's tensors before."""
     p, x, per_epoch = lanes.shape, loaded(lanes).train_x, epoch_steps(lanes)
     network = accelerated(network, p.autocast, p.compiled)
     decay = lanes["weight_decay"] if any(params.weight_decay for params in lanes.params) else None
     whole = scaled(lanes, x) if not p.batch and augmented is None else None
-    lit, moved = None, state
+    nonzero, moved = None, state
     if isinstance(network, DenseNetwork) and p.pixels == "unit" and p.batch and augmented is None:
-        pixels = _lit(p.data, p.classes, p.samples, p.test_samples, p.subset, lanes.device)
-        lit = LitTraining(pixels, state)
-        x, moved = pixels.x, lit.state
-    velocity = {name: moved[_velocity(name)] for name in network.weights} if p.optimizer == "momentum" else None
+        pixels = _nonzero_pixels(p.data, p.classes, p.samples, p.test_samples, p.subset, lanes.device)
+        nonzero = NonzeroTraining(pixels, state)
+        x, moved = pixels.x, nonzero.state
+    velocity = velocities(lanes, network, moved)
     for at in range(start, stop):
         index = chosen(lanes, state, at)
         if whole is None:
@@ -153,20 +178,20 @@ def train(
             batch = scaled(lanes, augmented(batch, at) if augmented else batch)
         else:
             batch = whole
-        told, rate = partial(_told, loss, index, at), rate_at(lanes, at / per_epoch)
-        state |= step(network, moved, batch, told, rate, decay, lanes["momentum"], velocity)
-        if lit is not None and decay is not None:
-            lit.decay_dark(rate, decay, lanes["momentum"])
-    if lit is not None:
-        lit.end()
+        step_loss, rate = partial(_step_loss, loss, index, at), rate_at(lanes, at / per_epoch)
+        state |= step(network, moved, batch, step_loss, rate, decay, lanes["momentum"], velocity)
+        if nonzero is not None and decay is not None:
+            nonzero.decay_zero_pixels(rate, decay, lanes["momentum"])
+    if nonzero is not None:
+        nonzero.write_back()
 
 
-def _told(loss: Loss, index: Tensor, step: int, outputs: Tensor) -> Tensor:
+def _step_loss(loss: Loss, index: Tensor, step: int, outputs: Tensor) -> Tensor:
     return loss(outputs, index, step)
 
 
 def chosen(lanes: Lanes[P], state: dict[str, Tensor], step: int) -> Tensor:
-    """Which training images a step takes, (l b); call it at every step, as it shuffles when an epoch begins."""
+    """The indices of a step's training images, (l b). Call it at every step: it shuffles when an epoch begins."""
     p, count = lanes.shape, len(loaded(lanes).train_y)
     if not p.batch:
         return torch.arange(count, device=lanes.device).expand(len(lanes), -1)
@@ -177,42 +202,43 @@ def chosen(lanes: Lanes[P], state: dict[str, Tensor], step: int) -> Tensor:
 
 
 def taken(x: Tensor, index: Tensor) -> Tensor:
-    """Each lane's rows of what all lanes share, x (n ...), at its own index (l b); (l b ...)."""
+    """Each lane's rows of a tensor x (n ...) that all lanes share, at the lane's indices (l b); (l b ...)."""
     return x.index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])
 
 
 def filled_up(lanes: Lanes[P], y: Tensor) -> Tensor:
-    """Labels of a step (l b), as many as a whole batch has.
+    """Labels of a step (l b), padded to the size of a full batch.
 
-    An epoch's last batch may be smaller: were fewer numbers drawn for it, they would be those of other steps.
+    The last batch of an epoch may be smaller. It must draw as many random numbers as the others, or its numbers would
+    be those of other steps.
     """
     return functional.pad(y, (0, max(0, lanes.shape.batch - y.shape[1])))
 
 
 def rate_at(lanes: Lanes[P], epochs: float) -> Tensor:
-    """The learning rate after so many epochs; (l)."""
+    """The learning rate after this many epochs; (l)."""
     drops = _drop_epochs(lanes.shape.drops, epochs)
     return lanes["learning_rate"] * lanes["drop"] ** drops if drops else lanes["learning_rate"]
 
 
 def parts(count: int, size: int) -> Iterator[slice]:
-    """Slices of at most `size` that cover `count` images, to look at them a part at a time."""
+    """Slices of at most `size` that cover `count` images."""
     for first in range(0, count, size):
         yield slice(first, min(first + size, count))
 
 
 def _order(lanes: Lanes[Any], epoch: int) -> Tensor:
-    count = len(loaded(lanes).train_y)
-    drawn = lanes.uniform("order", count, steps=range(epoch, epoch + 1)).squeeze(1)
-    return drawn.argsort(dim=1, stable=True).int()
+    return epoch_order(lanes, "order", len(loaded(lanes).train_y), epoch).int()
 
 
-def _velocity(name: str) -> str:
-    return f"velocity.{name}"
+def epoch_order(lanes: Lanes[Any], name: str, count: int, epoch: int) -> Tensor:
+    """A random order of `count` samples for this epoch; (l, count)."""
+    drawn = lanes.uniform(name, count, steps=range(epoch, epoch + 1)).squeeze(1)
+    return drawn.argsort(dim=1, stable=True)
 
 
 def _drop_epochs(drops: str, epochs: float) -> int:
-    """How many drops there are in so many epochs; ValueError where the text makes no sense."""
+    """The number of drops within this many epochs; ValueError if the text is not valid."""
     if drops.startswith(_EVERY):
         distance = float(drops.removeprefix(_EVERY))
         if not distance > 0:
@@ -222,26 +248,28 @@ def _drop_epochs(drops: str, epochs: float) -> int:
 
 
 def _refuse_unfit(params: Any, found: Images) -> None:
-    """DataError where the network can't be trained on images of that size, or not in batches of that size."""
+    """Raise DataError if the network can't be trained on images or batches of this size."""
     size, depth = "×".join(map(str, found.size)), f" of depth {params.depth}" if params.depth else ""
     try:
         network = build(params, found.size, len(found.classes))
     except RuntimeError:
         text = f"network: images of {size} are too small for {params.network}{depth}"
-        raise DataError(f"{text}; take a smaller depth or larger images") from None
+        raise DataError(f"{text}; use a smaller depth or larger images") from None
     if _takes_one(params, len(found.train_y)) and not _trains_on_one(network, found.size):
-        text = f"batch: some steps take a single image of {size}, with which {params.network}'s batch norm can't train"
-        raise DataError(f"{text}; take another batch, or another number of samples")
+        text = (
+            f"batch: some steps have a single image of {size}, on which the batch norm of {params.network} can't train"
+        )
+        raise DataError(f"{text}; use another batch size or number of samples")
 
 
-def _takes_one(params: Pictures, count: int) -> bool:
-    """Whether some step takes one image: each, or the one that is left over at the end of an epoch."""
+def _takes_one(params: ImageTraining, count: int) -> bool:
+    """Whether some step has a single image: every step, or the last step of an epoch."""
     batch = params.batch or count
     return batch == 1 or (count % batch == 1 and params.steps > count // batch)
 
 
 def _trains_on_one(network: Network, size: tuple[int, int, int]) -> bool:
-    """Whether a batch may be one image: batch norm has no variance where its features are a single pixel."""
+    """Whether a batch may be a single image. Batch norm has no variance over a single image of 1×1 features."""
     if not network.buffers:
         return True
     state = {name: torch.zeros(1, *weight.size) for name, weight in {**network.weights, **network.buffers}.items()}
@@ -254,17 +282,19 @@ def _trains_on_one(network: Network, size: tuple[int, int, int]) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _lit(data: str, classes: str, samples: int, test_samples: int, subset: int, device: torch.device) -> LitPixels:
-    return LitPixels(part(data, classes, samples, test_samples, subset, device).train_x)
+def _nonzero_pixels(
+    data: str, classes: str, samples: int, test_samples: int, subset: int, device: torch.device
+) -> NonzeroPixels:
+    return NonzeroPixels(part(data, classes, samples, test_samples, subset, device).train_x)
 
 
 @lru_cache(maxsize=16)
 def _moments(
     data: str, classes: str, samples: int, test_samples: int, subset: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:  # each c
-    """Mean and deviation of the training pixels of each channel.
+    """Mean and standard deviation of the training pixels of each channel.
 
-    They don't depend on the test images, but these belong to the part that `loaded` has on the device.
+    They don't depend on the test images, but `loaded` keeps both on the device under the same arguments.
     """
     found = statistics(part(data, classes, samples, test_samples, subset, device).train_x)
     mean, deviation = (255 * torch.tensor(numbers, dtype=torch.float64, device=device) for numbers in found)

@@ -1,17 +1,17 @@
-"""Phase II alone: from small weights, gradient descent turns all neurons of a linear network towards θ*, then fits it.
+"""Phase II alone: from small weights, gradient descent aligns a linear network's neurons with θ*, then fits θ*.
 
-Zhang, Zhou, Wang, Han, Huang, Suzuki, Yan, section 3.3. f(x) = aᵀWx, both layers train, by gradient descent on all
-inputs, from where phase II begins: every ‖w_i‖ and |a_i| is √η. Neurons align with θ* (Lemma 3.4) and θ = Wᵀa
-converges to θ* (Lemma 3.5).
+Zhang, Zhou, Wang, Han, Huang, Suzuki, Yan, section 3.3. f(x) = aᵀWx. Both layers are trained by full-batch gradient
+descent without label noise, from the beginning of phase II: every ‖w_i‖ and |a_i| is √η. Neurons align with θ*
+(Lemma 3.4), and θ = Wᵀa converges to θ* (Lemma 3.5).
 
-Readings: alignment is |cosine|. Neurons start in random directions, with output weights of random signs; for Lemma 3.5
-alone, which assumes perfect alignment, at w_i = a_i·θ*/‖θ*‖. The lemmas' T₂ = ln(1/η)/‖θ*‖ is a slip: weights grow by a
-factor 1 + η‖θ*‖ per step, so next to nothing happens in T₂ steps. With T₂/η, by when they have grown by 1/η, or have
-reached θ*, the lemmas hold; t₃ is counted from there. What is across θ* neither grows nor falls: with larger weights at
-the start (init_scale) or more neurons to share θ*, each stays less aligned.
+Readings: alignment is |cosine|. Neurons start in random directions, with output weights of random signs. Lemma 3.5
+alone assumes perfect alignment, w_i = a_i·θ*/‖θ*‖ (`start: aligned`). The lemmas' T₂ = ln(1/η)/‖θ*‖ is a slip: weights
+grow by a factor 1 + η‖θ*‖ per step, so they hardly change in T₂ steps. The lemmas hold with T₂/η, when the weights have
+grown by 1/η or reached θ*; t₃ is counted from there. The components orthogonal to θ* neither grow nor fall. So neurons
+stay less aligned if their initial weights are larger (init_scale) or if more neurons share θ*.
 
-Two exact rewritings make a step cheap. The inputs are seen along their principal axes, and the neurons (the rows
-(a_i, w_i)) are rotated: of these rows only the d + 1 directions that they span are trained.
+Two exact reformulations make a step cheap. The inputs are represented along their principal axes. The neurons (the rows
+(a_i, w_i)) are rotated, so that only the d + 1 directions that they span are trained.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mislabel.tasks.label_noise_sgd.inputs import Inputs, drawn_inputs
+from mislabel.tasks.label_noise_sgd.inputs import SAMPLES_HELP, Inputs, drawn_inputs
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
@@ -33,33 +33,37 @@ ALIGNED = 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class Params(Training):
-    steps: int = shape(5000, at_least=1, help="training steps, on all inputs each")
-    samples: int = shape(0, at_least=0, help="inputs n, or 0 for infinitely many; the theory wants at least 1/η²")
+    steps: int = shape(5000, at_least=1, help="steps of full-batch gradient descent")
+    samples: int = shape(0, at_least=0, help=SAMPLES_HELP)
     dim: int = shape(20, at_least=1, help="input dimension d")
-    width: int = shape(20, at_least=1, help="neurons m; the theory wants at least 1/√η")
-    start: str = shape("random", choices=("random", "aligned"), help="directions of the neurons at step 0")
-    step_size: float = knob(0.01, above=0, below=1, help="learning rate η of both layers")
+    width: int = shape(20, at_least=1, help="neurons m; the theory assumes at least 1/√η")
+    start: str = shape(
+        "random", choices=("random", "aligned"), help="initial directions of the neurons: random, or ±θ* (aligned)"
+    )
+    step_size: float = knob(0.01, above=0, below=1, help="learning rate η of gradient descent, for both layers")
     target_norm: float = knob(0.5, above=0, help="norm of the interpolator θ*")
-    init_scale: float = knob(1.0, above=0, help="every ‖w_i‖ and |a_i| is this times √η at step 0")
+    init_scale: float = knob(1.0, above=0, help="every initial ‖w_i‖ and |a_i| is this times √η")
 
 
 METRICS = {
     "train_loss": Metric("mean of ½(f − y)² over the inputs"),
     "target_distance": Metric("‖θ − θ*‖, θ = Wᵀa"),
     "mean_alignment": Metric("mean over the neurons of |cosine| between w_i and θ*"),
-    "min_alignment": Metric("least |cosine| of a neuron"),
-    "large_alignment": Metric("least |cosine| of a neuron of norm at least √η; absent if none is", may_be_absent=True),
+    "min_alignment": Metric("smallest |cosine| of a neuron"),
+    "large_alignment": Metric(
+        "smallest |cosine| of the neurons with norm at least √η; absent if there are none", may_be_absent=True
+    ),
     "mean_norm": Metric("mean norm of the neurons w_i"),
     "max_norm": Metric("largest norm of a neuron"),
     "mean_output_weight": Metric("mean |a_i|"),
     "aligned_step": Metric(
-        f"first step at which mean_alignment exceeds {ALIGNED}; looked for every {BLOCK} steps, from step 1024 on "
-        "after every 8th to 16th of the steps so far",
+        f"first step at which mean_alignment exceeds {ALIGNED}; checked every {BLOCK} steps, and after step 1024 "
+        "at intervals of 1/16 to 1/8 of the steps so far",
         may_be_absent=True,
     ),
     "printed_step": Metric("T₂ = ln(1/η)/‖θ*‖, as printed in Lemma 3.4"),
-    "growth_step": Metric("T₂/η, at which Lemma 3.4 is taken to speak; 0 where neurons start aligned"),
-    "convergence_step": Metric("t₃ = growth_step + ln(1/η)/(η‖θ*‖²), at which Lemma 3.5 speaks"),
+    "growth_step": Metric("T₂/η, the step for which Lemma 3.4 is tested; 0 if neurons start aligned"),
+    "convergence_step": Metric("t₃ = growth_step + ln(1/η)/(η‖θ*‖²), the step for which Lemma 3.5 is tested"),
     "printed_alignment": Metric("mean_alignment at printed_step, rounded up; absent before", may_be_absent=True),
     "growth_alignment": Metric("min_alignment at growth_step, rounded up; absent before", may_be_absent=True),
     "converged_alignment": Metric("large_alignment at convergence_step, rounded up; absent before", may_be_absent=True),
@@ -69,7 +73,7 @@ METRICS = {
     "neuron_output_weight": Metric("output weight a_i of each neuron", per="neuron"),
 }
 
-# What is noted once, at a step of the theory: the metric, and that step.
+# Metrics that are recorded once, at a step of the theory: which metric, at which step.
 _NOTED = {
     "printed_alignment": ("mean_alignment", "printed_step"),
     "growth_alignment": ("min_alignment", "growth_step"),
@@ -80,25 +84,25 @@ _NOTED = {
 
 @dataclass(frozen=True)
 class Data:
-    variance: Tensor  # l d: of the inputs, along their principal axes
-    target: Tensor  # l d: θ*, on these axes
-    turn: Tensor  # l m k: turns the k trained neurons into the network's own, k = min(m, d + 1)
+    variance: Tensor  # l d: variances of the inputs along their principal axes
+    target: Tensor  # l d: θ* in these coordinates
+    turn: Tensor  # l m k: rotation from the k trained neurons to the network's neurons, k = min(m, d + 1)
     start_a: Tensor  # l k: trained output weights at step 0
     start_w: Tensor  # l k d: trained neurons at step 0
 
 
 def init(lanes: Lanes[Params]) -> State:
     data = _data(lanes)
-    never = torch.full((len(lanes),), torch.nan, dtype=torch.float64, device=lanes.device)
+    never = lanes.absent()
     state = {"a": data.start_a, "w": data.start_w, **dict.fromkeys(["aligned_step", *_NOTED], never)}
     return state | _events(lanes, state, 0)
 
 
-# Steps are short: without inference mode, a third of their time goes into what autograd might need.
+# Steps are short: without inference mode, bookkeeping for autograd takes a third of their time.
 @torch.inference_mode()
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     data, state = _data(lanes), dict(s)
-    # Lanes come last in here: sums over neurons are then sums of long rows, faster than batched products.
+    # The lane axis is last here: sums over neurons are then sums of long rows, faster than batched products.
     a, w = s["a"].T[:, None].contiguous(), s["w"].permute(1, 2, 0).contiguous()  # k 1 l, k d l
     pull = (lanes["step_size"][:, None] * data.variance).T.contiguous()  # d l
     goal = pull * data.target.T
@@ -137,7 +141,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 
 
 def _train(a: Tensor, w: Tensor, pull: Tensor, goal: Tensor, steps: int) -> None:
-    """Moves a (k 1 l) and w (k d l) by so many steps, in place."""
+    """Take `steps` steps; changes a (k 1 l) and w (k d l) in place."""
     product, turned = torch.empty_like(w), torch.empty_like(a)
     theta, move = torch.empty_like(pull), torch.empty_like(pull)  # move: -η times the gradient by θ
     for _ in range(steps):
@@ -155,7 +159,7 @@ def _is_looked_at(step: int) -> bool:
 
 
 def _events(lanes: Lanes[Params], s: State, step: int) -> dict[str, Tensor]:
-    """What there is to note at this step, with what was noted before."""
+    """The recorded metrics after this step, with those recorded before."""
     metrics, times = measure(lanes, s), _times(lanes)
     noted = {
         name: torch.where(times[time].ceil() == step, metrics[metric].double(), s[name])
@@ -173,13 +177,12 @@ def _times(lanes: Lanes[Params]) -> dict[str, Tensor]:
 
 
 def _neurons(data: Data, s: State) -> tuple[Tensor, Tensor]:
-    """The network's own layers, on the inputs' principal axes: a (l m) and w (l m d)."""
+    """The network's layers in the coordinates of the inputs' principal axes: a (l m) and w (l m d)."""
     return torch.bmm(s["a"][:, None], data.turn.mT)[:, 0], torch.bmm(data.turn, s["w"])
 
 
 def _data(lanes: Lanes[Params]) -> Data:
-    made: Data = lanes.once("data", lambda: _made(lanes))
-    return made
+    return lanes.once("data", lambda: _made(lanes))
 
 
 def _made(lanes: Lanes[Params]) -> Data:

@@ -1,7 +1,7 @@
-"""Gaussian inputs seen along their principal axes, along which a full-batch gradient of the linear network decouples.
+"""Gaussian inputs in the coordinates of their principal axes, in which a linear network's gradient decouples.
 
-With all n inputs at every step, the data enter by XᵀX/n alone. A rotation of the inputs changes no norm, angle or loss,
-so tasks may train on the axes of that matrix, where it is diagonal.
+A full-batch gradient depends on the data only through XᵀX/n. A rotation of the inputs changes no norm, angle or loss,
+so tasks can train in the coordinates in which this matrix is diagonal.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from mislabel.tasks.lanes import Lanes
 
-# Inputs are drawn in parts: only the sum of their products is kept.
+SAMPLES_HELP = "number of inputs n; 0: infinitely many (exact expectation); the theory assumes at least 1/η²"
+# Inputs are drawn in parts, because only the sum of their products is needed.
 _PART = 1000
 
 
@@ -23,7 +24,7 @@ class Inputs:
 
 
 def drawn_inputs(lanes: Lanes[Any], samples: int, dim: int) -> Inputs:
-    """So many inputs N(0, I), or, where `samples` is 0, their limit as samples go to infinity."""
+    """`samples` inputs from N(0, I); 0 gives the limit of infinitely many."""
     eye = torch.eye(dim, dtype=lanes.dtype, device=lanes.device).expand(len(lanes), dim, dim)
     if samples == 0:
         return Inputs(variance=torch.ones_like(eye[:, 0]), axes=eye)

@@ -1,23 +1,24 @@
-"""Lazy to rich: label noise makes a wide network leave its linearization, and shrinks its first layer.
+"""Lazy to rich: label noise makes a wide network leave its linearization and shrinks its first layer (Figure 2).
 
 Zhang, Zhou, Wang, Han, Huang, Suzuki, Yan, Figure 2. A WideResNet in NTK parametrization is trained on few images by
-gradient descent, with and without label noise, beside its linearization around the start: trajectories of one run,
-from the same weights, on the same images. Without noise the network behaves as its linearization does, the lazy regime;
-with noise it takes a way of its own, and ‖W₁‖_F diminishes.
+gradient descent, with and without label noise, along with its linearization around initialization. These trajectories
+belong to one run and have the same initial weights and images. Without noise the network behaves like its linearization
+(the lazy regime). With noise it leaves the linearization, and ‖W₁‖_F falls.
 
-Readings: the text gives neither sizes nor rates nor σ, and defines the noise for one output alone. Here two classes
-have one output with targets -1 and 1; more have an output each, with targets 0 and 1. The loss is ½‖f − y‖² (Equation
-2), its mean over the images of a step. At every step every target of every image is off by ±σ, with a fresh sign of its
-own. As signs differ from image to image, a step on all n images feels a noise of σ²/n, and norms fall n times slower
-than by steps on single images.
+Readings: the text gives neither sizes nor rates nor σ, and defines the noise only for one output. Here two classes have
+one output with targets -1 and 1; more classes have one output each, with targets 0 and 1. The loss is ½‖f − y‖²
+(Equation 2), averaged over the images of a step. At every step, +σ or -σ is added to every target of every image, with
+independent signs. Because signs differ between images, a step on all n images has noise of variance σ²/n, and norms
+fall n times slower than with steps on single images.
 
-A network that jitters with the noise is off the noiseless linearization even where it is lazy: the linearization that
-is given the same noise (`noisy_linear`) jitters no less. It tells the two apart: `control_…` is the distance to it.
+The noise moves a network away from the noiseless linearization even if the network is lazy: the linearization that is
+trained with the same noise (`noisy_linear`) moves just as much. Comparing with it separates the two effects:
+`control_…` is the distance to it.
 
-The norm of the first layer falls visibly where the layer is small, as the stem of a WideResNet is: layers through which
-all of the signal goes lose about the same sum of squares, whatever their size. With a dense first layer on images it
-stays, and from a small initialization, where a network is rich without noise, noise makes the tangent kernel change
-less, not more (`label-noise-sgd/beyond-images`).
+The norm of the first layer falls visibly if the layer is small, as the stem of a WideResNet is: layers that carry the
+whole signal lose about the same sum of squares, whatever their size. The norm of a dense first layer on images hardly
+changes. From a small initialization, where a network is rich without noise, noise makes the tangent kernel change less,
+not more (`label-noise-sgd/beyond-images`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,9 +32,9 @@ from torch.nn import functional
 from mislabel.tasks.corruption import signed
 from mislabel.tasks.images import image_training
 from mislabel.tasks.images.architectures import KINDS
-from mislabel.tasks.images.build_network import NetworkParams, architecture_conflicts, build, has_batch_norm
+from mislabel.tasks.images.build_network import NTK_HELP, NetworkParams, build, has_batch_norm, network_conflicts
 from mislabel.tasks.images.derivatives import descend, gradients, linearized, sample_gradients
-from mislabel.tasks.images.image_training import Pictures
+from mislabel.tasks.images.image_training import BATCH_HELP, PIXELS_HELP, SAMPLES_HELP, ImageTraining
 from mislabel.tasks.images.network import Network
 from mislabel.tasks.images.torchvision_resnets import RESNETS
 from mislabel.tasks.lanes import Lanes
@@ -41,49 +42,50 @@ from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
 
 TRAJECTORIES = {
-    "plain": "the network, trained without label noise",
-    "noisy": "the network, trained with label noise",
-    "linear": "its linearization, trained without label noise",
-    "noisy_linear": "its linearization, trained with the same label noise",
+    "plain": "network without label noise",
+    "noisy": "network with label noise",
+    "linear": "linearization without label noise",
+    "noisy_linear": "linearization with the same label noise",
 }
 _PART = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Params(Pictures, NetworkParams):
+class Params(ImageTraining, NetworkParams):
     steps: int = shape(1000, at_least=1, help="training steps")
-    spacing: str = shape("linear", choices=("linear", "log"), help="how the measured steps are spaced")
-    samples: int = shape(64, at_least=0, help="training images, as many of each class; 0: all there are")
-    pixels: str = shape(
-        "standardized", choices=("unit", "standardized"), help="pixels go from 0 to 1, or have mean 0 and deviation 1"
+    spacing: str = shape("linear", choices=("linear", "log"), help="spacing of the measured steps")
+    samples: int = shape(64, at_least=0, help=SAMPLES_HELP)
+    pixels: str = shape("standardized", choices=("unit", "standardized"), help=PIXELS_HELP)
+    batch: int = shape(0, at_least=0, help=BATCH_HELP)
+    network: str = shape("wide_resnet", choices=(*KINDS, *RESNETS), help="network; one without batch norm")
+    parametrization: str = shape("ntk", choices=("standard", "ntk"), help=NTK_HELP)
+    trained: str = shape("plain, noisy, linear", help=f"the trajectories to train, a list of {', '.join(TRAJECTORIES)}")
+    probes: int = shape(16, at_least=1, help="training images on which the tangent kernel is measured")
+    sigma: float = knob(
+        1.0,
+        at_least=0,
+        help="σ: at every step, +σ or −σ is added to each target of each image, with independent signs; only in the "
+        "noisy trajectories",
     )
-    batch: int = shape(0, at_least=0, help="images per step; 0: all at every step, gradient descent")
-    network: str = shape("wide_resnet", choices=(*KINDS, *RESNETS), help="kind of network; none with batch norm")
-    parametrization: str = shape(
-        "ntk", choices=("standard", "ntk"), help="ntk: weights start with variance 1 and are scaled where used"
-    )
-    trained: str = shape("plain, noisy, linear", help=f"what is trained, of {', '.join(TRAJECTORIES)}")
-    probes: int = shape(16, at_least=1, help="training images on which the tangent kernel is watched")
-    sigma: float = knob(1.0, at_least=0, help="label noise: every target of a step is off by ±sigma")
 
 
 _OF_EACH = {
-    "train_loss": "½‖f − y‖², mean over the training images, without noise",
+    "train_loss": "½‖f − y‖², mean over the training images, with clean targets",
     "test_loss": "½‖f − y‖², mean over the test images",
-    "test_error": "share of test images that are taken for another class",
-    "first_norm": "‖W₁‖_F, norm of the first layer's weights",
-    "first_norm_ratio": "‖W₁‖_F over that at the start",
-    "distance": "distance of all weights from their start, over the norm of the start",
+    "test_error": "share of test images classified wrongly",
+    "first_norm": "‖W₁‖_F, Frobenius norm of the first layer's weights",
+    "first_norm_ratio": "‖W₁‖_F divided by its initial value",
+    "distance": "distance of all weights from initialization, divided by their initial norm",
 }
 _OF_NETWORKS = {
     "kernel_change": "‖K − K₀‖_F/‖K₀‖_F of the tangent kernel on the probes, K_ij = Σ_k ∇f_k(x_i)·∇f_k(x_j)",
 }
 _OF_PAIRS = {
-    "train_gap": "‖f − g‖/‖g‖ on the training images, g the linearization without label noise",
-    "test_gap": "‖f − g‖/‖g‖ on the test images, g the linearization without label noise",
+    "train_gap": "‖f − g‖/‖g‖ on the training images; g is the linearization without label noise",
+    "test_gap": "‖f − g‖/‖g‖ on the test images; g is the linearization without label noise",
 }
 METRICS = {
-    "farthest": Metric("largest `distance` of all that are trained"),
+    "farthest": Metric("largest distance (see plain_distance) over the trained trajectories"),
     **{
         f"{name}_{metric}": Metric(f"{what}: {words}", may_be_absent=True)
         for name, what in TRAJECTORIES.items()
@@ -94,24 +96,23 @@ METRICS = {
         }.items()
     },
     "control_train_gap": Metric(
-        "‖f − g‖/‖g‖ on the training images, f the noisy network, g its linearization with the same noise",
+        "‖f − g‖/‖g‖ on the training images; f is the noisy network, g the linearization with the same noise",
         may_be_absent=True,
     ),
     "control_test_gap": Metric("the same on the test images", may_be_absent=True),
 }
-_VELOCITY = "velocity."
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a run starts with."""
+    """Initial weights and tangent kernel."""
 
     weights: tuple[Tensor, ...]  # in the network's order
     kernel: Tensor  # l q q
 
 
 @dataclass(frozen=True)
-class Said:
+class Outputs:
     """Outputs on all training and on all test images; (l n k)."""
 
     train: Tensor
@@ -141,8 +142,8 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
         rate = image_training.rate_at(lanes, step / per_epoch)
         for name, state in own.items():
             grads = _gradients(lanes, network, name, state, x, noisy_y if _is_noisy(name) else y)
-            velocity = {of.removeprefix(_VELOCITY): v for of, v in state.items() if of.startswith(_VELOCITY)}
-            descend(network.trained(state), grads, rate, decay, lanes["momentum"], velocity or None)
+            velocity = image_training.velocities(lanes, network, state)
+            descend(network.trained(state), grads, rate, decay, lanes["momentum"], velocity)
     return s
 
 
@@ -150,13 +151,13 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
 def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     network, start, names = _network(lanes), _start(lanes), _names(lanes.shape.trained)
     own = {name: network.trained(_own(s, name)) for name in names}
-    said = {name: _said(lanes, network, name, weights) for name, weights in own.items()}
+    outputs = {name: _all_outputs(lanes, network, name, weights) for name, weights in own.items()}
     first = dict(zip(network.weights, start.weights, strict=True))
     found: dict[str, Tensor] = {}
     for name, weights in own.items():
-        found[f"{name}_train_loss"] = _loss(said[name].train, _targets(lanes, "train"))
-        found[f"{name}_test_loss"] = _loss(said[name].test, _targets(lanes, "test"))
-        found[f"{name}_test_error"] = _error(said[name].test, image_training.loaded(lanes).test_y)
+        found[f"{name}_train_loss"] = _loss(outputs[name].train, _targets(lanes, "train"))
+        found[f"{name}_test_loss"] = _loss(outputs[name].test, _targets(lanes, "test"))
+        found[f"{name}_test_error"] = _error(outputs[name].test, image_training.loaded(lanes).test_y)
         found[f"{name}_first_norm"] = network.first_norm(weights)
         found[f"{name}_first_norm_ratio"] = network.first_norm(weights) / network.first_norm(first)
         moved = {key: w - first[key] for key, w in weights.items()}
@@ -164,12 +165,12 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         if not _is_linear(name):
             change = _kernel(lanes, network, weights) - start.kernel
             found[f"{name}_kernel_change"] = _norm(change) / _norm(start.kernel)
-        if name != "linear" and "linear" in said:
-            found[f"{name}_train_gap"] = _gap(said[name].train, said["linear"].train)
-            found[f"{name}_test_gap"] = _gap(said[name].test, said["linear"].test)
-    if "noisy" in said and "noisy_linear" in said:
-        found["control_train_gap"] = _gap(said["noisy"].train, said["noisy_linear"].train)
-        found["control_test_gap"] = _gap(said["noisy"].test, said["noisy_linear"].test)
+        if name != "linear" and "linear" in outputs:
+            found[f"{name}_train_gap"] = _gap(outputs[name].train, outputs["linear"].train)
+            found[f"{name}_test_gap"] = _gap(outputs[name].test, outputs["linear"].test)
+    if "noisy" in outputs and "noisy_linear" in outputs:
+        found["control_train_gap"] = _gap(outputs["noisy"].train, outputs["noisy_linear"].train)
+        found["control_test_gap"] = _gap(outputs["noisy"].test, outputs["noisy_linear"].test)
     found["farthest"] = torch.stack([found[f"{name}_distance"] for name in names]).amax(dim=0)
     absent = torch.full_like(found["farthest"], torch.nan)
     return {name: found.get(name, absent) for name in METRICS}
@@ -177,11 +178,11 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 
 def conflicts(params: Params) -> Iterator[str]:
     yield from image_training.conflicts(params)
-    yield from architecture_conflicts(params)
+    yield from network_conflicts(params)
     if has_batch_norm(params.network):
-        yield f"network: {params.network} has batch norm, with which outputs depend on the batch; take one without it"
+        yield f"network: {params.network} has batch norm, so outputs depend on the batch; use one without it"
     if params.autocast != "none" or params.compiled:
-        yield "autocast, compiled: a linearization is as exact as its derivatives; leave them off"
+        yield "autocast, compiled: the linearization needs exact derivatives; leave them off"
     words = [word.strip() for word in params.trained.split(",")]
     if len(set(words)) < len(words) or not set(words) <= TRAJECTORIES.keys():
         yield f"trained: {params.trained!r} is not a list of {', '.join(TRAJECTORIES)}, each at most once"
@@ -201,7 +202,7 @@ def _is_linear(name: str) -> bool:
 
 
 def _own(s: State, name: str) -> dict[str, Tensor]:
-    """A trajectory's part of the state."""
+    """The part of the state that belongs to a trajectory."""
     return {key.removeprefix(f"{name}."): tensor for key, tensor in s.items() if key.startswith(f"{name}.")}
 
 
@@ -215,7 +216,7 @@ def _outputs(classes: int) -> int:
 
 
 def _targets(lanes: Lanes[Params], which: str) -> Tensor:
-    """Of all training or test images; (n k)."""
+    """The targets of all training or test images; (n k)."""
     data = image_training.loaded(lanes)
     y, classes = getattr(data, f"{which}_y"), len(data.classes)
     targets = 2 * y[:, None] - 1 if classes == 2 else functional.one_hot(y, classes)
@@ -223,7 +224,7 @@ def _targets(lanes: Lanes[Params], which: str) -> Tensor:
 
 
 def _noise(lanes: Lanes[Params], index: Tensor, step: int, outputs: int) -> Tensor:
-    """±σ for these images, at this step; (l b k)."""
+    """The noise ±σ on the targets of these images at this step; (l b k)."""
     count = len(image_training.loaded(lanes).train_y)
     drawn = signed(lanes, "noise", lanes["sigma"], count, outputs, steps=range(step, step + 1))[:, 0]  # l n k
     return drawn.gather(1, index.long()[:, :, None].expand(-1, -1, outputs)) if lanes.shape.batch else drawn
@@ -241,14 +242,14 @@ def _gradients(
         return dict(zip(weights, torch.autograd.grad(loss, list(weights.values())), strict=True))
 
 
-def _said(lanes: Lanes[Params], network: Network, name: str, weights: Mapping[str, Tensor]) -> Said:
+def _all_outputs(lanes: Lanes[Params], network: Network, name: str, weights: Mapping[str, Tensor]) -> Outputs:
     data = image_training.loaded(lanes)
     first = dict(zip(network.weights, _start(lanes).weights, strict=True))
 
-    def outputs(x: Tensor) -> Tensor:
+    def forward(x: Tensor) -> Tensor:
         return linearized(network, first, weights, x) if _is_linear(name) else network.forward(weights, x).outputs
 
-    return Said(*(_in_parts(lanes, x, outputs) for x in (data.train_x, data.test_x)))
+    return Outputs(*(_in_parts(lanes, x, forward) for x in (data.train_x, data.test_x)))
 
 
 def _in_parts(lanes: Lanes[Params], x: Tensor, outputs: Callable[[Tensor], Tensor]) -> Tensor:
@@ -257,8 +258,7 @@ def _in_parts(lanes: Lanes[Params], x: Tensor, outputs: Callable[[Tensor], Tenso
 
 
 def _start(lanes: Lanes[Params]) -> Start:
-    made: Start = lanes.once("start", lambda: _made(lanes))
-    return made
+    return lanes.once("start", lambda: _made(lanes))
 
 
 def _made(lanes: Lanes[Params]) -> Start:

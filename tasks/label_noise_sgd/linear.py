@@ -1,27 +1,28 @@
-"""Two-layer linear network: label noise shrinks the neurons until they leave the lazy regime and align.
+"""SGD with label noise on a two-layer linear network: neurons shrink (phase I), then align with θ* (phase II).
 
-Zhang, Zhou, Wang, Han, Huang, Suzuki, Yan. f(x) = aᵀWx, both layers train, by SGD on one sample per step, drawn with
-replacement, whose label is y ± σ with a fresh sign at every step. The loss is ½(f − y)² (Equation 2), so the gradient
-is the residual times ∂f. In phase I the norms fall (Theorem 3.2), in phase II the neurons turn towards θ* (Lemma 3.4).
+Zhang, Zhou, Wang, Han, Huang, Suzuki, Yan. f(x) = aᵀWx. Both layers are trained by SGD with batch size 1; samples are
+drawn with replacement. The label is y + σ or y - σ, with a new sign at every step. The loss is ½(f − y)² (Equation 2),
+so the gradient is the residual times ∂f. In phase I the norms fall (Theorem 3.2); in phase II the neurons align with θ*
+(Lemma 3.4).
 
-Readings: alignment is |cosine|, as neurons turn to -θ* as well. In the text phase II begins when every ‖w_i‖ and |a_i|
-is at most √η (`all_small_step`); at sizes that can be run that does not happen, as some neurons must carry θ*, so here
-phase II begins when the mean alignment passes one half. Escape is that of Definition 3.1, from the first neuron on; the
-theorem speaks of all neurons (`full_escape_step`).
+Readings: alignment is |cosine|, because neurons align with -θ* as well. In the text, phase II begins when every ‖w_i‖
+and |a_i| is at most √η (`all_small_step`). At feasible sizes this does not happen, because some neurons must represent
+θ*. Here phase II begins when the mean alignment exceeds one half. `escape_step` follows Definition 3.1: the first
+neuron that leaves. The theorem speaks of all neurons (`full_escape_step`).
 
-Two exact rewritings make a step cheap. A rotation of the neurons (of the rows (a_i, w_i)) changes neither f nor the
-iteration, so only the d + 1 directions that they span are trained. And the samples of a block of steps are known
-beforehand: its steps work on the preactivations of these samples alone, which a step moves by a row of the samples'
-Gram matrix, and W is moved once per block, by a product of matrices.
+Two exact reformulations make a step cheap. A rotation of the neurons (of the rows (a_i, w_i)) changes neither f nor the
+iteration, so only the d + 1 directions that they span are trained. And the samples of a block of steps are known in
+advance: the steps of a block update only the preactivations of these samples, by a row of the samples' Gram matrix, and
+W is updated once per block, by a matrix product.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from mislabel.tasks.blocks import blocks, cut, lane_rows
 from mislabel.tasks.corruption import signed
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
@@ -29,40 +30,46 @@ from mislabel.tasks.task import Metric, State, Task
 from mislabel.tasks.training import Training
 
 BLOCK = 16
-# Drawing has a fixed cost per call: it is done for this many steps at once.
+# A draw has a fixed cost per call, so numbers are drawn for this many steps at once.
 _DRAWN = 64 * BLOCK
-_LOOKS = "looked for every 16 steps, from step 512 on after every 16th to 32nd of the steps so far"
+_CHECKS = "checked every 16 steps, and after step 512 at intervals of 1/32 to 1/16 of the steps so far"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Params(Training):
-    steps: int = shape(200_000, at_least=1, help="training steps, one sample each")
+    steps: int = shape(200_000, at_least=1, help="SGD steps, one sample each, drawn with replacement")
     samples: int = shape(500, at_least=1, help="training points n")
     dim: int = shape(50, at_least=1, help="input dimension d")
     width: int = shape(100, at_least=2, help="neurons m")
-    sigma: float = knob(1.0, at_least=0, help="label noise: every label is off by ±sigma")
-    step_size: float = knob(0.01, above=0, help="learning rate η of both layers")
-    target_norm: float = knob(0.3, above=0, help="norm of the interpolator θ*; the theory wants at most m^(-1/4)")
-    init_scale: float = knob(1.0, above=0, help="initial weights are this times the NTK's N(0, 1/d) and N(0, 1/m)")
+    sigma: float = knob(
+        1.0, at_least=0, help="σ: at every step, +σ or −σ (with equal probability) is added to the label"
+    )
+    step_size: float = knob(0.01, above=0, help="learning rate η of SGD, for both layers")
+    target_norm: float = knob(0.3, above=0, help="norm of the interpolator θ*; the theory assumes at most m^(−1/4)")
+    init_scale: float = knob(
+        1.0, above=0, help="factor on the NTK initialization: w_i entries N(0, 1/d), a_i N(0, 1/m)"
+    )
 
 
 METRICS = {
-    "train_loss": Metric("mean of ½(f − y)² over the training points, without noise"),
-    "test_loss": Metric("½‖θ − θ*‖², the mean loss over all inputs N(0, I), without noise"),
+    "train_loss": Metric("mean of ½(f − y)² over the training points, with clean labels"),
+    "test_loss": Metric("½‖θ − θ*‖², the expected loss over inputs N(0, I), with clean labels"),
     "target_distance": Metric("‖θ − θ*‖, θ = Wᵀa"),
     "mean_norm": Metric("mean norm of the neurons w_i"),
     "max_norm": Metric("largest norm of a neuron w_i"),
     "mean_alignment": Metric("mean over the neurons of |cosine| between w_i and θ*"),
     "mean_output_weight": Metric("mean |a_i|"),
     "max_output_weight": Metric("largest |a_i|"),
-    "max_distance": Metric("largest distance of a neuron from its start"),
-    "lazy": Metric("1 while every neuron is within 1/√m of its start (Definition 3.1), else 0"),
-    "escaped_share": Metric("share of neurons further than 1/√m from their start"),
-    "escape_step": Metric(f"first step at which a neuron is further than 1/√m away; {_LOOKS}", may_be_absent=True),
-    "full_escape_step": Metric(f"first step at which all neurons are (Theorem 3.2); {_LOOKS}", may_be_absent=True),
-    "theory_escape_step": Metric("T₁ = 384·√(log m)/(σ²η²√m) of Theorem 3.2, absent without noise", may_be_absent=True),
-    "all_small_step": Metric(f"first step at which every ‖w_i‖ and |a_i| is at most √η; {_LOOKS}", may_be_absent=True),
-    "phase_two_step": Metric(f"first step at which mean_alignment exceeds 1/2; {_LOOKS}", may_be_absent=True),
+    "max_distance": Metric("largest distance ‖w_i(t) − w_i(0)‖ of a neuron from initialization"),
+    "lazy": Metric("1 while every neuron is within 1/√m of its initial value (Definition 3.1), else 0"),
+    "escaped_share": Metric("share of neurons further than 1/√m from their initial value"),
+    "escape_step": Metric(
+        f"first step at which a neuron is further than 1/√m from its initial value; {_CHECKS}", may_be_absent=True
+    ),
+    "full_escape_step": Metric(f"first step at which all neurons are (Theorem 3.2); {_CHECKS}", may_be_absent=True),
+    "theory_escape_step": Metric("T₁ = 384·√(log m)/(σ²η²√m) of Theorem 3.2; absent if σ = 0", may_be_absent=True),
+    "all_small_step": Metric(f"first step at which every ‖w_i‖ and |a_i| is at most √η; {_CHECKS}", may_be_absent=True),
+    "phase_two_step": Metric(f"first step at which mean_alignment exceeds 1/2; {_CHECKS}", may_be_absent=True),
     "neuron_norm": Metric("norm of each neuron w_i", per="neuron"),
     "neuron_alignment": Metric("|cosine| between each neuron w_i and θ*", per="neuron"),
     "neuron_output_weight": Metric("output weight a_i of each neuron", per="neuron"),
@@ -74,15 +81,15 @@ class Data:
     x: Tensor  # l n d
     y: Tensor  # l n
     target: Tensor  # l d
-    turn: Tensor  # l m k: turns the k trained neurons into the network's own, k = min(m, d + 1)
+    turn: Tensor  # l m k: rotation from the k trained neurons to the network's neurons, k = min(m, d + 1)
     start_a: Tensor  # l k: trained output weights at step 0
     start_w: Tensor  # l k d: trained neurons at step 0
-    start: Tensor  # l m d: the network's own neurons at step 0
+    start: Tensor  # l m d: the network's neurons at step 0
 
 
 def init(lanes: Lanes[Params]) -> State:
     data = _data(lanes)
-    never = torch.full((len(lanes),), torch.nan, dtype=torch.float64, device=lanes.device)
+    never = lanes.absent()
     return {
         "a": data.start_a,
         "w": data.start_w,
@@ -93,17 +100,16 @@ def init(lanes: Lanes[Params]) -> State:
     }
 
 
-# Steps are short: without inference mode, a third of their time goes into what autograd might need.
+# Steps are short: without inference mode, bookkeeping for autograd takes a third of their time.
 @torch.inference_mode()
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     data = _data(lanes)
     s = {name: tensor.clone() for name, tensor in s.items()}
-    for drawn in _cut(start, stop, _DRAWN):
+    for drawn in cut(start, stop, _DRAWN):
         chosen = lanes.integers("sample", lanes.shape.samples, steps=drawn)  # l t
         labels = data.y.gather(1, chosen) + signed(lanes, "noise", lanes["sigma"], steps=drawn)
-        for block in _cut(drawn.start, drawn.stop, BLOCK):
-            at = slice(block.start - drawn.start, block.stop - drawn.start)
-            _train(s["a"], s["w"], _rows(data.x, chosen[:, at]), labels[:, at], lanes["step_size"])
+        for block, at in blocks(drawn, BLOCK):
+            _train(s["a"], s["w"], lane_rows(data.x, chosen[:, at]), labels[:, at], lanes["step_size"])
             if _is_looked_at(block.stop):
                 _note_events(lanes, data, s, block.stop)
     return s
@@ -142,9 +148,9 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 
 
 def _train(a: Tensor, w: Tensor, x: Tensor, labels: Tensor, step_size: Tensor) -> None:
-    """One SGD step for each sample of the block x (l t d), in order; moves a (l k) and w (l k d) in place."""
+    """Take one SGD step for each sample x (l t d) of the block, in order; changes a (l k) and w (l k d) in place."""
     gram = (x @ x.mT).permute(1, 2, 0).contiguous()[..., None]  # t t l 1
-    h = (x @ w.mT).transpose(0, 1).contiguous()  # t l k: preactivations, a sample's own are right when its step comes
+    h = (x @ w.mT).transpose(0, 1).contiguous()  # t l k: preactivations; a sample's are up to date when its step comes
     moves = torch.empty_like(h)
     goals = (labels * step_size[:, None]).T.contiguous()  # t l
     for t, (h_t, move, gram_t, goal) in enumerate(zip(h, moves, gram, goals, strict=True)):
@@ -156,14 +162,6 @@ def _train(a: Tensor, w: Tensor, x: Tensor, labels: Tensor, step_size: Tensor) -
     w.baddbmm_(moves.permute(1, 2, 0), x)
 
 
-def _cut(start: int, stop: int, length: int) -> Iterator[range]:
-    """The steps in pieces that end at multiples of `length`, wherever `start` lies."""
-    while start < stop:
-        end = min(stop, (start // length + 1) * length)
-        yield range(start, end)
-        start = end
-
-
 def _is_looked_at(step: int) -> bool:
     return step % max(BLOCK, (1 << step.bit_length()) // 32) == 0
 
@@ -172,18 +170,17 @@ def _note_events(lanes: Lanes[Params], data: Data, s: dict[str, Tensor], step: i
     a, w = _neurons(data, s)
     away = (w - data.start).norm(dim=2) > lanes.shape.width**-0.5
     norm, small = w.norm(dim=2), lanes["step_size"].sqrt()[:, None]
-    for name, happens in {
+    for name, event in {
         "escape_step": away.any(dim=1),
         "full_escape_step": away.all(dim=1),
         "all_small_step": ((norm <= small) & (a.abs() <= small)).all(dim=1),
         "phase_two_step": _alignment(data, w, norm).mean(dim=1) > 0.5,
     }.items():
-        s[name][happens & s[name].isnan()] = step
+        s[name][event & s[name].isnan()] = step
 
 
 def _data(lanes: Lanes[Params]) -> Data:
-    made: Data = lanes.once("data", lambda: _made(lanes))
-    return made
+    return lanes.once("data", lambda: _made(lanes))
 
 
 def _made(lanes: Lanes[Params]) -> Data:
@@ -199,7 +196,7 @@ def _made(lanes: Lanes[Params]) -> Data:
 
 
 def _neurons(data: Data, s: State) -> tuple[Tensor, Tensor]:
-    """The network's own layers: a (l m) and w (l m d)."""
+    """The network's layers: a (l m) and w (l m d)."""
     return _combined(s["a"], data.turn.mT), torch.bmm(data.turn, s["w"])
 
 
@@ -209,16 +206,9 @@ def _alignment(data: Data, w: Tensor, norm: Tensor) -> Tensor:
 
 
 def _combined(weights: Tensor, rows: Tensor) -> Tensor:
-    """The rows (l k d), each times its weight (l k), summed; (l, d)."""
-    # A row times a matrix: the batched product of a matrix and a column takes ten times as long.
+    """The sum of the rows (l k d), each times its weight (l k); (l, d)."""
+    # A row times a matrix: a batched product of a matrix and a column takes ten times as long.
     return torch.bmm(weights[:, None], rows)[:, 0]
-
-
-def _rows(x: Tensor, index: Tensor) -> Tensor:
-    """Each lane's rows of x (l n d) at its own index (l t); (l t d)."""
-    first = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
-    # index_select copies whole rows; gather and fancy indexing take three times as long.
-    return x.flatten(0, 1).index_select(0, (index + first).flatten()).view(*index.shape, -1)
 
 
 def _theory_escape_step(lanes: Lanes[Params]) -> Tensor:

@@ -1,16 +1,17 @@
-"""Oscillation of the second layer: output weights that jump to and fro, whatever the data, shrink the neurons.
+"""Oscillation of the second layer: random output weights, independent of the data, shrink the neurons (Lemma 3.3).
 
 Zhang, Zhou, Wang, Han, Huang, Suzuki, Yan, the simulation of section 3.2. f(x) = aᵀWx. Every a_i is a Markov chain on
-{-η^¼, 0, η^¼}: from ±η^¼ to 0, from 0 to either with equal chance (Equation 6). W is trained by gradient descent with
-these a (Equation 5). The mean squared norm of the neurons falls below √η within 1/η² steps, if m = 1/√η (Lemma 3.3).
+{-η^¼, 0, η^¼}: from ±η^¼ it goes to 0, from 0 to either with equal probability (Equation 6). W is trained by gradient
+descent with these a (Equation 5); labels have no noise. The mean squared norm of the neurons falls below √η within 1/η²
+steps, if m = 1/√η (Lemma 3.3).
 
-Reading: Equation 5 is taken as "the gradient descent update rule" that the text calls it, on all inputs. Then it takes
-about ln(1/η)/(2·η^1.5) steps, and the expectation over the chains is known exactly, given start and data. We tried one
-input per step as well: without label noise the same holds from η = 0.03 down (d = 20); with it, norms level off near
-η·d·σ²/2, which is above √η unless η is below 4/(dσ²)².
+Reading: Equation 5 is full-batch gradient descent, as the text calls it "the gradient descent update rule". Then it
+takes about ln(1/η)/(2·η^1.5) steps, and the expectation over the chains is known exactly, given initial weights and
+data. We tried one input per step as well: without label noise the same holds for η up to 0.03 (d = 20); with it, norms
+level off near η·d·σ²/2, which is above √η unless η is below 4/(dσ²)².
 
-The chains ask nothing of W. Half of the neurons move at even steps, the others at odd ones, and neither see each other:
-two steps are made at once, with random signs that are drawn for many steps beforehand.
+The chains don't depend on W. About half of the neurons move at even steps, the others at odd steps, and the two groups
+don't interact. So two steps are computed at once, with random signs that are drawn for many steps in advance.
 """
 
 import math
@@ -20,7 +21,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from mislabel.tasks.label_noise_sgd.inputs import Inputs, drawn_inputs
+from mislabel.tasks.label_noise_sgd.inputs import SAMPLES_HELP, Inputs, drawn_inputs
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
@@ -33,50 +34,56 @@ _SIGNS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Params(Training):
-    steps: int = shape(10_000, at_least=1, help="training steps; the lemma speaks of 1/η²")
-    samples: int = shape(0, at_least=0, help="inputs n, or 0 for infinitely many; the theory wants at least 1/η²")
+    steps: int = shape(10_000, at_least=1, help="steps of full-batch gradient descent on W; the lemma has 1/η²")
+    samples: int = shape(0, at_least=0, help=SAMPLES_HELP)
     dim: int = shape(20, at_least=1, help="input dimension d")
-    width: int = shape(10, at_least=1, help="neurons m; the lemma speaks of 1/√η")
-    step_size: float = knob(0.01, above=0, help="learning rate η, which also decides the size of the jumps, η^¼")
+    width: int = shape(10, at_least=1, help="neurons m; the lemma has 1/√η")
+    step_size: float = knob(
+        0.01, above=0, help="learning rate η of gradient descent on W; also sets the output weights, ±η^¼ or 0"
+    )
     target_norm: float = knob(0.3, at_least=0, help="norm of the interpolator θ*")
-    init_scale: float = knob(1.0, above=0, help="initial neurons are this times the NTK's N(0, 1/d)")
+    init_scale: float = knob(1.0, above=0, help="factor on the NTK initialization: w_i entries N(0, 1/d)")
 
 
 METRICS = {
     "mean_square_norm": Metric("mean squared norm of the neurons w_i"),
-    "expected_square_norm": Metric("its expectation over the chains, given the run's start and data"),
+    "expected_square_norm": Metric(
+        "expectation of mean_square_norm over the chains, given the run's initial weights and data"
+    ),
     "mean_norm": Metric("mean norm of the neurons"),
     "max_norm": Metric("largest norm of a neuron"),
     "train_loss": Metric("mean of ½(f − y)² over the inputs"),
     "target_distance": Metric("‖θ − θ*‖, θ = Wᵀa"),
     "small_step": Metric(
-        f"first step at which mean_square_norm is at most √η; looked for every {BLOCK} steps", may_be_absent=True
+        f"first step at which mean_square_norm is at most √η; checked every {BLOCK} steps", may_be_absent=True
     ),
-    "theory_small_step": Metric("ln(1/η)/(2·η^1.5), the step at which a squared norm that was 1 is √η in expectation"),
-    "lemma_small_step": Metric("1/η², by which Lemma 3.3 says so"),
+    "theory_small_step": Metric(
+        "ln(1/η)/(2·η^1.5): the step at which an initial squared norm of 1 has fallen to √η in expectation"
+    ),
+    "lemma_small_step": Metric("1/η², the bound of Lemma 3.3 on small_step"),
     "neuron_norm": Metric("norm of each neuron w_i", per="neuron"),
 }
 
 
 @dataclass(frozen=True)
 class Data:
-    variance: Tensor  # l d: of the inputs, along their principal axes
-    target: Tensor  # l d: θ*, on these axes
-    start: Tensor  # l m d: neurons at step 0, on these axes
+    variance: Tensor  # l d: variances of the inputs along their principal axes
+    target: Tensor  # l d: θ* in these coordinates
+    start: Tensor  # l m d: neurons at step 0 in these coordinates
     jumps: Tensor  # l 2 m: η^¼ for the neurons that move at even (odd) steps, else 0
 
 
 def init(lanes: Lanes[Params]) -> State:
-    never = torch.full((len(lanes),), torch.nan, dtype=torch.float64, device=lanes.device)
+    never = lanes.absent()
     step = torch.zeros(len(lanes), dtype=torch.int64, device=lanes.device)
     return {"w": _data(lanes).start.clone(), "step": step, "small_step": never}
 
 
-# Steps are short: without inference mode, a third of their time goes into what autograd might need.
+# Steps are short: without inference mode, bookkeeping for autograd takes a third of their time.
 @torch.inference_mode()
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     data, rate, small = _data(lanes), lanes["step_size"], lanes["step_size"].sqrt()
-    # Lanes come last in here: sums over neurons are then sums of long rows, twice as fast as batched products.
+    # The lane axis is last here: sums over neurons are then sums of long rows, twice as fast as batched products.
     w, jumps = s["w"].permute(1, 2, 0).contiguous(), data.jumps.permute(1, 2, 0).contiguous()
     pull = (rate[:, None] * data.variance).T.contiguous()  # d l
     goal = pull * data.target.T
@@ -115,7 +122,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 
 
 def _train(w: Tensor, a: Tensor, pull: Tensor, goal: Tensor) -> None:
-    """Pairs of steps with output weights a (pairs 2 m l); moves w (m d l) in place."""
+    """Take pairs of steps with output weights a (pairs 2 m l); changes w (m d l) in place."""
     weighted = torch.empty(2, *w.shape, dtype=w.dtype, device=w.device)
     theta = torch.empty_like(weighted[:, 0])  # 2 d l
     move = torch.empty_like(theta)  # -η times the gradient by θ
@@ -129,7 +136,7 @@ def _train(w: Tensor, a: Tensor, pull: Tensor, goal: Tensor) -> None:
 
 
 def _expected_square_norm(data: Data, rate: Tensor, step: int) -> Tensor:
-    """Mean squared norm at this step, in expectation over the signs alone; (l,).
+    """The mean squared norm at this step, in expectation over the signs; (l,).
 
     Let q be the sum of squares along an axis of variance h over the k neurons that move at a step. As their signs are
     independent of each other and of W, q becomes q·(1 - 2ηc²h + η²c⁴h²k) + η²c²h²k·θ*², where c² = √η.
@@ -146,7 +153,7 @@ def _expected_square_norm(data: Data, rate: Tensor, step: int) -> Tensor:
 
 
 def _signs(lanes: Lanes[Params], pairs: range) -> Tensor:
-    """For every neuron the sign of its output weight at that step of the pair at which it is not 0; (l, pairs, m)."""
+    """For every neuron, the sign of its output weight at the step of each pair at which it is not 0; (l, pairs, m)."""
     m = lanes.shape.width
     words = lanes.integers("signs", 1 << _SIGNS, math.ceil(m / _SIGNS), steps=pairs)
     bits = (words[..., None] >> torch.arange(_SIGNS, device=lanes.device)) & 1
@@ -154,8 +161,7 @@ def _signs(lanes: Lanes[Params], pairs: range) -> Tensor:
 
 
 def _data(lanes: Lanes[Params]) -> Data:
-    made: Data = lanes.once("data", lambda: _made(lanes))
-    return made
+    return lanes.once("data", lambda: _made(lanes))
 
 
 def _made(lanes: Lanes[Params]) -> Data:

@@ -1,12 +1,12 @@
-"""Standard basis inputs: under pure label noise, large steps kill every neuron and small ones leave half of them alive.
+"""Standard basis inputs, pure label noise: large steps kill all neurons, small ones leave half active (Theorems 3, 4).
 
-Cornacchia, Hazła, Nachum, Yehudayoff, Theorems 3 and 4. N(x) = V·ReLU(Wx) without biases, half of V is 1 and half -1.
-Only W trains, from U[-1, 1], by SGD on one sample per step on the hinge loss with β = 0; inputs are e_1, …, e_d. Every
-|N(e_i)| falls below m·h and stays there (Theorem 3). At h ≥ 1 no neuron is left that fires on any input; at h ≤ 2/m
-about half of them still fire on each input (Theorem 4; m = 2k). At `noise_rate` 1 labels are random; below it, the true
-label of an input is a random sign.
+Cornacchia, Hazła, Nachum, Yehudayoff, Theorems 3 and 4. N(x) = V·ReLU(Wx) without biases; half of V is 1 and half -1.
+Only W is trained, from U[-1, 1], by SGD with batch size 1 on the hinge loss with β = 0. The inputs are e_1, …, e_d.
+Every |N(e_i)| falls below m·h and stays there (Theorem 3). At h ≥ 1 no neuron fires on any input in the end; at
+h ≤ 2/m about half of them still fire on each input (Theorem 4; m = 2k). At `noise_rate` 1 labels are random. The true
+label of each input is a random sign, fixed before training.
 
-A step moves one column of W alone, the input's own.
+A step changes only the column of W that belongs to its input.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mislabel.tasks.blocks import stretches
 from mislabel.tasks.lanes import Lanes
-from mislabel.tasks.misclassification.blocks import stretches
-from mislabel.tasks.misclassification.noisy_loss import LOSSES, label_chances, loss_of, mean_chances, pull_of, strengths
+from mislabel.tasks.misclassification.noisy_loss import (
+    LOSS_HELP,
+    LOSSES,
+    NOISE_HELP,
+    SMOOTHING_HELP,
+    label_chances,
+    loss_of,
+    mean_chances,
+    pull_of,
+    strengths,
+)
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
 from mislabel.tasks.training import Training
@@ -27,15 +37,17 @@ _gated = torch.ops.aten.threshold_backward
 
 @dataclass(frozen=True, kw_only=True)
 class Params(Training):
-    steps: int = shape(20_000, at_least=1, help="training steps, one sample each")
-    dim: int = shape(30, at_least=1, help="input dimension d, and number of inputs")
-    width: int = shape(200, at_least=2, help="neurons m = 2k, half with output weight 1 and half with -1")
-    loss: str = shape("hinge", choices=LOSSES, help="hinge loss with hinge_offset, or logistic loss (cross entropy)")
-    noise_rate: float = knob(1.0, between=(0, 1), help="chance p that a step's label is replaced by a random one")
-    smoothing: float = knob(0.0, between=(0, 1), help="label smoothing: the same in expectation")
-    learning_rate: float = knob(0.01, above=0, help="learning rate h; at least 1 or at most 1/k in Theorem 4")
-    hinge_offset: float = knob(0.0, at_least=0, help="offset β of the hinge loss")
-    init_scale: float = knob(1.0, at_least=0, help="initial weights are U[-1, 1] times this")
+    steps: int = shape(20_000, at_least=1, help="SGD steps, one sample each, drawn with replacement")
+    dim: int = shape(30, at_least=1, help="input dimension d; the inputs are the d standard basis vectors")
+    width: int = shape(200, at_least=2, help="neurons m = 2k; output weights are fixed, half 1 and half −1")
+    loss: str = shape("hinge", choices=LOSSES, help=LOSS_HELP)
+    noise_rate: float = knob(1.0, between=(0, 1), help=NOISE_HELP)
+    smoothing: float = knob(0.0, between=(0, 1), help=SMOOTHING_HELP)
+    learning_rate: float = knob(0.01, above=0, help="learning rate h of SGD; Theorem 4 has h ≥ 1 and h ≤ 1/k")
+    hinge_offset: float = knob(
+        0.0, at_least=0, help="offset β of the hinge loss max(0, β − y·N(x)); unused by the logistic loss"
+    )
+    init_scale: float = knob(1.0, at_least=0, help="initial first-layer weights are U[−1, 1] times this")
 
 
 def conflicts(params: Params) -> Iterable[str]:
@@ -46,16 +58,16 @@ def conflicts(params: Params) -> Iterable[str]:
 METRICS = {
     "max_output": Metric("largest |N(e_i)| over the inputs"),
     "mean_output": Metric("mean |N(e_i)| over the inputs"),
-    "output_bound": Metric("m·h, below which every |N(e_i)| falls (Theorem 3)"),
+    "output_bound": Metric("m·h, the bound of Theorem 3 on every |N(e_i)|"),
     "bounded_share": Metric("share of inputs with |N(e_i)| below output_bound"),
     "active_neurons": Metric("mean number of neurons that fire on an input"),
-    "active_share": Metric("active_neurons over the number of neurons"),
+    "active_share": Metric("active_neurons/m"),
     "min_active_neurons": Metric("smallest number of neurons that fire on an input"),
     "max_active_neurons": Metric("largest number of neurons that fire on an input"),
     "dead_neurons": Metric("neurons that fire on no input"),
     "first_norm": Metric("Frobenius norm of the first layer"),
-    "noisy_loss": Metric("mean loss over all noise: what SGD descends on"),
-    "train_error": Metric("share of inputs that are not on the side of their true label"),
+    "noisy_loss": Metric("expected loss on the noisy labels, the objective of SGD, mean over the inputs"),
+    "train_error": Metric("share of inputs whose output does not have the sign of the true label"),
     "input_active_neurons": Metric("number of neurons that fire on each input", per="input"),
     "input_output": Metric("N(e_i) of each input", per="input"),
     "neuron_norm": Metric("norm of each neuron's weights", per="neuron"),
@@ -68,7 +80,7 @@ def init(lanes: Lanes[Params]) -> State:
     return {"w": w * lanes.column("init_scale")}  # l d m: a row per input
 
 
-# Steps are short: without inference mode, a third of their time goes into what autograd might need.
+# Steps are short: without inference mode, bookkeeping for autograd takes a third of their time.
 @torch.inference_mode()
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     d, m = lanes.shape.dim, lanes.shape.width

@@ -1,4 +1,4 @@
-"""Which neurons fire for which class: what a pack's networks make of images, a part at a time."""
+"""Measure which neurons fire for which class, for all networks of a pack."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ from mislabel.tasks.images.network import Network
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.task import State
 
-# Images are looked at in parts: what hidden layers say is by far larger than weights.
+# Images are processed in parts, because the hidden activations are far larger than the weights.
 _PART = 250
 
 
 @dataclass(frozen=True)
-class Look:
+class Activity:
     error: Tensor  # l
     loss: Tensor  # l
-    layers: Tensor  # l h: of each hidden layer, the mean share of neurons that fire on an image
-    firing: Tensor  # l m k: of the last one, the share of each class's images on which each neuron fires
-    active: Tensor  # l m: the share of all images
+    layers: Tensor  # l h: for each hidden layer, the mean share of neurons that fire on an image
+    firing: Tensor  # l m k: for each neuron of the last hidden layer and each class, the share of images it fires on
+    active: Tensor  # l m: the same over all images
 
     @property
     def class_neurons(self) -> Tensor:
-        """Neurons that fire at least twice as often for some class as for any other; (l,)."""
+        """The number of neurons that fire at least twice as often for one class as for any other; (l,)."""
         return associated(self.firing).sum(dim=1)
 
     @property
@@ -35,7 +35,7 @@ class Look:
         return (self.active == 0).sum(dim=1)
 
 
-def look(
+def evaluate(
     lanes: Lanes[Any],
     network: Network,
     s: State,
@@ -43,8 +43,8 @@ def look(
     y: Tensor,
     classes: int,
     loss: Callable[[Tensor, Tensor], Tensor],
-) -> Look:
-    """The images x (n c h w), in bytes, of classes y (n); `loss` is per image (l b), from outputs and classes (b)."""
+) -> Activity:
+    """Evaluate images x (n c h w) of bytes with classes y (n). `loss` gives (l b) from outputs and classes (b)."""
     parts = []
     for at in image_training.parts(len(y), _PART):
         seen = network.forward(s, image_training.scaled(lanes, x[at]), watch=True)
@@ -58,22 +58,22 @@ def look(
             )
         )
     wrong, lost, shares, fired = (torch.stack(sums).sum(dim=0) for sums in zip(*parts, strict=True))
-    # A network that says nothing finite has no class.
+    # A network without finite outputs predicts no class.
     error = torch.where(lost.isfinite(), wrong / len(y), torch.nan)
-    # Of a class without images, none fires: neurons are then compared by the others.
+    # For a class without images, no neuron fires.
     members = torch.bincount(y, minlength=classes).clamp(min=1)
-    return Look(error, lost / len(y), shares / len(y), fired / members, fired.sum(dim=2) / len(y))
+    return Activity(error, lost / len(y), shares / len(y), fired / members, fired.sum(dim=2) / len(y))
 
 
 def associated(firing: Tensor) -> Tensor:
-    """True for neurons that fire at least twice as often for some class as for any other; (... m k) to (... m)."""
+    """True for neurons that fire at least twice as often for one class as for any other; (... m k) to (... m)."""
     most = firing.topk(2, dim=-1).values
     return (most[..., 0] > 0) & (most[..., 0] >= 2 * most[..., 1])
 
 
 def balanced(y: Tensor, count: int, classes: int) -> Tensor:
-    """Places of the first images of each class, as many of each, at most `count` in all; all where it is 0."""
+    """Indices of the first images of each class, equally many per class, at most `count` in total; 0 takes all."""
     if not count:
         return torch.arange(len(y), device=y.device)
-    place = functional.one_hot(y, classes).cumsum(dim=0).gather(1, y[:, None])[:, 0]  # within its class, from 1
+    place = functional.one_hot(y, classes).cumsum(dim=0).gather(1, y[:, None])[:, 0]  # index within the class, from 1
     return (place <= max(1, count // classes)).nonzero()[:, 0]

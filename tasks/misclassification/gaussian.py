@@ -1,7 +1,7 @@
-"""Inputs from N(0, I), fresh at every step: as many normal numbers as there are inputs, so they must be cheap.
+"""New inputs from N(0, I) at every step, drawn fast.
 
-Each 64-bit draw gives two numbers (Box and Muller), in half the time that two draws through the inverse distribution
-take. Their 26 bits each reach 6.1 standard deviations.
+Each 64-bit draw gives two normal numbers (Box and Muller), in half the time of two draws through the inverse
+distribution function. Each uses 26 bits, which reach 6.1 standard deviations.
 """
 
 import math
@@ -16,7 +16,7 @@ _BITS = 26
 
 
 def gaussian_inputs(lanes: Lanes[Any], name: str, dim: int, steps: range, ending: bool) -> Tensor:
-    """An input per step; where an `ending` is wanted each ends with a 1, for the biases; (l, steps, dim or dim + 1)."""
+    """One input per step; (l, steps, dim). With `ending` each input ends with an additional 1, for the biases."""
     words = lanes.whole(name, (dim + 1) // 2, steps=steps)
     turn = (words & ((1 << _BITS) - 1)).to(lanes.dtype).mul_(2 * math.pi * 2.0**-_BITS)
     radius = (words >> _BITS).to(lanes.dtype).add_(0.5).mul_(2.0**-_BITS).log_().mul_(-2).sqrt_()

@@ -1,21 +1,22 @@
-"""Images: label noise, or label smoothing, makes hidden neurons fire sparsely and for one class.
+"""Images: label noise or label smoothing makes hidden neurons fire rarely and for one class (Figures 5, 6; CIFAR-10).
 
-Cornacchia, Hazła, Nachum, Yehudayoff, Section 6.4 and Appendix F. On MNIST 600 hidden neurons and ten outputs train by
-SGD on one image per step, on the sum of ten logistic losses, with labels replaced at random (Figures 5 and 6); on
-CIFAR-10 a ResNet-20 trains on the softmax cross entropy with smoothed labels.
+Cornacchia, Hazła, Nachum, Yehudayoff, Section 6.4 and Appendix F. On MNIST, a network with 600 hidden neurons and ten
+outputs is trained by SGD with batch size 1 on the sum of ten logistic losses, with labels replaced at random (Figures 5
+and 6). On CIFAR-10, a ResNet-20 is trained on the softmax cross entropy with smoothed labels.
 
-Readings: a replaced label is any of the ten digits, the right one among them, and its ten outputs follow it. Pixels go
-from 0 to 1. Weights of variance 1, as in the paper's other experiments, don't train on MNIST; of those that are scaled
-by the fan-in (`init`) the paper does not say which, and firing after a few epochs is alike with all three. As in
-Definition 1, firing is measured on training images, of which 10,000 are looked at, as many of each class; so that how
-often a neuron fires for a digit is not a matter of how many there are of it. A neuron that never fires is associated
-with no digit. The last hidden layer of a ResNet-20 is what its last block ends with, after ReLU and before pooling:
-64×8×8, the 4,096 neurons of the paper. Pixels are standardized by the data's own mean and deviation.
+Readings: a replaced label is drawn from all ten digits, including the right one, and sets the targets of all ten
+outputs. Pixels go from 0 to 1. Weights with variance 1, as in the paper's other experiments, don't train on MNIST. The
+paper does not say which of the initializations scaled by the fan-in (`init`) it uses; the activity after a few epochs
+is similar with all three. As in Definition 1, activity is measured on training images: 10,000 of them, equally many per
+class, so that a neuron's rate for a digit does not depend on how frequent the digit is. A neuron that never fires is
+associated with no digit. The last hidden layer of a ResNet-20 is the output of its last block, after ReLU and before
+pooling: 64×8×8, the 4,096 neurons of the paper. Pixels of CIFAR-10 are standardized by the data's own mean and standard
+deviation.
 
 The paper's 25 % and 104 neurons without noise are those of the first five epochs. Once the rate is halved, fewer
-neurons fall silent: with p = 0.1 they level off at 9 % instead of 6 %, with the paper's 222 neurons, and without noise
-they come back to 29 %. At a constant rate (`drops: ""`) 6 % are reached, with more than 222 neurons. No reading that
-was tried gives all four numbers.
+neurons become silent: with p = 0.1 the activity levels off at 9 % instead of 6 %, with the paper's 222 neurons, and
+without noise it returns to 29 %. At a constant rate (`drops: ""`) it reaches 6 %, with more than 222 neurons. No
+reading that we tried gives all four numbers.
 """
 
 from collections.abc import Iterator
@@ -26,63 +27,83 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mislabel.tasks.blocks import blocks, cut, stretches
 from mislabel.tasks.corruption import relabelled, smoothed
 from mislabel.tasks.images import image_training
 from mislabel.tasks.images.augmentation.shifts import padded_crop_and_flip
-from mislabel.tasks.images.build_network import NetworkParams, architecture_conflicts, build
-from mislabel.tasks.images.image_training import Pictures
+from mislabel.tasks.images.build_network import DEPTH_HELP, WIDTH_HELP, NetworkParams, build, network_conflicts
+from mislabel.tasks.images.image_training import BATCH_HELP, DROPS_HELP, RATE_HELP, ImageTraining
 from mislabel.tasks.images.network import Network
 from mislabel.tasks.lanes import Lanes
-from mislabel.tasks.misclassification.blocks import blocks, cut, stretches
-from mislabel.tasks.misclassification.firing import balanced, look
+from mislabel.tasks.misclassification.firing import balanced, evaluate
 from mislabel.tasks.misclassification.many_outputs import BLOCK, LOSSES, Sgd
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Params(NetworkParams, Pictures):
-    steps: int = shape(28_740, at_least=1, help="training steps")
-    spacing: str = shape("linear", choices=("linear", "log"), help="how the measured steps are spaced")
-    depth: int = shape(1, at_least=0, help="hidden layers or blocks, as suits the kind; 0: as usual for the kind")
-    width: int = shape(600, at_least=0, help="neurons or channels, as suits the kind; 0: as usual for the kind")
-    batch: int = shape(1, at_least=0, help="images per step; 0: all at every step")
-    drops: str = shape("every 5", help='epochs after which the rate drops, as in "100, 150" or "every 5"; empty: never')
+class Params(NetworkParams, ImageTraining):
+    steps: int = shape(28_740, at_least=1, help="training steps, one batch each")
+    spacing: str = shape("linear", choices=("linear", "log"), help="spacing of the measured steps")
+    depth: int = shape(1, at_least=0, help=DEPTH_HELP)
+    width: int = shape(600, at_least=0, help=WIDTH_HELP)
+    batch: int = shape(1, at_least=0, help=BATCH_HELP)
+    drops: str = shape("every 5", help=DROPS_HELP)
     loss: str = shape(
-        "logistic", choices=LOSSES, help="sum of a logistic loss for each output, or cross entropy of their softmax"
+        "logistic", choices=LOSSES, help="sum of the k outputs' logistic losses, or cross entropy of their softmax"
     )
     trained: str = shape(
-        "both", choices=("both", "first"), help="which layers train; the first alone where there are two"
+        "both",
+        choices=("both", "first"),
+        help="which layers are trained; first: only with network fc, depth 1, batch 1",
     )
     augmentation: str = shape(
-        "none", choices=("none", "shifts", "shifts_and_flips"), help="images shifted by up to 4 pixels, and mirrored"
+        "none",
+        choices=("none", "shifts", "shifts_and_flips"),
+        help="of training images: random shifts by up to 4 pixels, with random mirroring",
     )
     seen_samples: int = shape(
-        10_000, at_least=0, help="training images that are measured on, as many of each class; 0: all there are"
+        10_000, at_least=0, help="training images used for measuring, equally many per class; 0: all"
     )
-    learning_rate: float = knob(0.01, above=0, help="learning rate h")
-    noise_rate: float = knob(0.1, between=(0, 1), help="chance p that a step's label is replaced by a random one")
-    smoothing: float = knob(0.0, between=(0, 1), help="label smoothing: the same in expectation")
+    learning_rate: float = knob(0.01, above=0, help=f"h: {RATE_HELP}")
+    noise_rate: float = knob(
+        0.1,
+        between=(0, 1),
+        help="p: at every step each label of the batch is replaced, with probability p, by a class drawn uniformly "
+        "from all k; so it is wrong with probability p·(k − 1)/k",
+    )
+    smoothing: float = knob(
+        0.0,
+        between=(0, 1),
+        help="label smoothing: this share of every label is spread evenly over all classes; the same as noise_rate in "
+        "expectation",
+    )
 
 
 METRICS = {
-    "train_error": Metric("share of the training images seen whose largest output is not their true class's"),
-    "test_error": Metric("the same of test images"),
-    "train_loss": Metric("mean loss on the true labels of the training images seen"),
-    "test_loss": Metric("mean loss on test images"),
-    "active_share": Metric("mean share of the last hidden layer's neurons that fire on a training image"),
-    "active_neurons": Metric("mean number of them (Definition 1)"),
-    "test_active_share": Metric("active_share of test images"),
-    "class_neurons": Metric("its neurons that fire at least twice as often for some class as for any other"),
-    "test_class_neurons": Metric("the same of test images"),
-    "dead_neurons": Metric("its neurons that fire on no training image seen"),
-    "first_norm": Metric("norm of the first layer's weights"),
-    "epoch": Metric("passes through the training images so far"),
-    "layer_active_share": Metric("active_share of each hidden layer, first to last", per="layer"),
-    "neuron_firing": Metric(
-        "share of training images on which each neuron of the last hidden layer fires", per="neuron"
+    "train_error": Metric("share of the measured training images whose largest output is not that of the true class"),
+    "test_error": Metric("the same on the test images"),
+    "train_loss": Metric("mean loss on the true labels of the measured training images"),
+    "test_loss": Metric("mean loss on the test images"),
+    "active_share": Metric(
+        "share of the last hidden layer's neurons that fire on a measured training image, mean over images"
     ),
-    "class_firing": Metric("the same of each class's images: neuron by neuron, its classes in order", per="class"),
+    "active_neurons": Metric(
+        "mean number of the last hidden layer's neurons that fire on a measured training image (Definition 1)"
+    ),
+    "test_active_share": Metric("active_share on the test images"),
+    "class_neurons": Metric(
+        "neurons of the last hidden layer that fire at least twice as often for one class as for any other"
+    ),
+    "test_class_neurons": Metric("class_neurons on the test images"),
+    "dead_neurons": Metric("neurons of the last hidden layer that fire on no measured training image"),
+    "first_norm": Metric("norm of the first layer's weights"),
+    "epoch": Metric("epochs of training so far"),
+    "layer_active_share": Metric("active_share of each hidden layer, from first to last", per="layer"),
+    "neuron_firing": Metric(
+        "share of measured training images on which each neuron of the last hidden layer fires", per="neuron"
+    ),
+    "class_firing": Metric("the same for each class's images; sorted by neuron, then by class", per="class"),
 }
 _LAYERS = ("layer1.weight", "layer1.bias", "output.weight", "output.bias")
 
@@ -106,8 +127,8 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     classes = len(data.classes)
     chosen = balanced(data.train_y, lanes.shape.seen_samples, classes)
     loss = partial(_loss, lanes)
-    seen = look(lanes, network, s, data.train_x[chosen], data.train_y[chosen], classes, loss)
-    tested = look(lanes, network, s, data.test_x, data.test_y, classes, loss)
+    seen = evaluate(lanes, network, s, data.train_x[chosen], data.train_y[chosen], classes, loss)
+    tested = evaluate(lanes, network, s, data.test_x, data.test_y, classes, loss)
     return {
         "train_error": seen.error,
         "test_error": tested.error,
@@ -129,10 +150,10 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 
 def conflicts(params: Params) -> Iterator[str]:
     yield from image_training.conflicts(params)
-    yield from architecture_conflicts(params)
+    yield from network_conflicts(params)
     if params.trained == "first" and (not _has_two_layers(params) or params.weight_decay):
-        text = "network: fc, depth: 1, batch: 1, optimizer: sgd, without augmentation and weight decay"
-        yield f"trained: the first layer alone trains in networks of two layers ({text})"
+        text = "network: fc, depth: 1, batch: 1, optimizer: sgd, no augmentation, no weight decay"
+        yield f"trained: first is only available for two-layer networks ({text})"
 
 
 def _network(lanes: Lanes[Params]) -> Network:
@@ -141,7 +162,7 @@ def _network(lanes: Lanes[Params]) -> Network:
 
 
 def _has_two_layers(p: Params) -> bool:
-    """Whether a run trains as in the paper's Figure 5, for which there is a faster way."""
+    """Whether a run has the setting of the paper's Figure 5, for which there is a faster method."""
     kind = (p.network, p.depth, p.parametrization, p.batch, p.optimizer, p.augmentation, p.autocast, p.compiled)
     return kind == ("fc", 1, "standard", 1, "sgd", "none", "none", False)
 
@@ -164,7 +185,7 @@ def _with_two_layers_trained(lanes: Lanes[Params], state: State, start: int, sto
 
 
 def _rates(lanes: Lanes[Params], stretch: range, per_epoch: int) -> Tensor:
-    """The learning rate of each of the steps; (l t)."""
+    """The learning rate at each of the steps; (l t)."""
     first, last = (image_training.rate_at(lanes, step / per_epoch) for step in (stretch[0], stretch[-1]))
     if torch.equal(first, last):
         return first[:, None].expand(-1, len(stretch))
@@ -178,7 +199,7 @@ def _training_loss(lanes: Lanes[Params], outputs: Tensor, index: Tensor, step: i
 
 
 def _targets(lanes: Lanes[Params], y: Tensor, steps: range) -> Tensor:
-    """Chances of each class in the labels of these steps' images of true classes y (l t b); (l t b k)."""
+    """Probabilities of the classes in the labels of these steps' images, with true classes y (l t b); (l t b k)."""
     classes = len(image_training.loaded(lanes).classes)
     return smoothed(relabelled(lanes, y, classes, lanes["noise_rate"], steps), classes, lanes["smoothing"])
 
@@ -188,7 +209,7 @@ def _loss(lanes: Lanes[Params], outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def _losses(lanes: Lanes[Params], outputs: Tensor, targets: Tensor) -> Tensor:
-    """The loss of each image, from outputs (l b k) and chances of each class; (l b)."""
+    """The loss of each image, from outputs (l b k) and probabilities of the classes; (l b)."""
     if lanes.shape.loss == "logistic":
         return (functional.softplus(outputs) - targets * outputs).sum(dim=2)
     return -(targets * outputs.log_softmax(dim=2)).sum(dim=2)

@@ -1,12 +1,13 @@
-"""Network under label noise: without biases its weights wither, with biases its neurons cease to fire.
+"""Two-layer network under label noise: weights decay to 0, or, with biases, neurons stop firing (Figures 3, 4).
 
 Cornacchia, Hazła, Nachum, Yehudayoff, Figures 3 and 4, and Theorem 1: a small step on a misclassified sample lowers the
-norm of every layer of a homogeneous network. Two layers, trained by SGD on one sample per step, fresh from N(0, I). At
-`noise_rate` 1 (pure label noise) labels are random; below it, an input's true label is the sign of its first entry.
+norm of every layer of a homogeneous network. The network has two layers and is trained by SGD with batch size 1. Every
+step draws a new input from N(0, I). At `noise_rate` 1 (pure label noise) labels are random. The true label of an input
+is the sign of its first entry.
 
-Readings: weights start as U[-√3, √3] and biases at 0. The hinge has β = 0, as in the theorems: only then does it let
-weights vanish, with β = 1 they level off far above. Figure 3 has no biases and Figure 4 has them in both layers;
-Theorem 1 has them in the first layer alone (`biases` "hidden": W acts on (x, 1)), where the norm that falls is
+Readings: weights start as U[-√3, √3] and biases at 0. The hinge loss has β = 0, as in the theorems. Only then can the
+weights vanish; with β = 1 they level off far above 0. Figure 3 has no biases, Figure 4 has them in both layers.
+Theorem 1 has them only in the first layer (`biases` "hidden": W acts on (x, 1)); the norm that falls is then
 √(first_norm² + bias_norm²). At the paper's rate 1/d² the effects take tens of millions of steps, at 1/d a million.
 """
 
@@ -15,33 +16,35 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mislabel.tasks.blocks import BLOCK, blocks, stretches
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.misclassification import two_layers
-from mislabel.tasks.misclassification.blocks import BLOCK, blocks, stretches
 from mislabel.tasks.misclassification.gaussian import gaussian_inputs
 from mislabel.tasks.misclassification.noisy_loss import label_chances, loss_of, mean_chances, strengths
-from mislabel.tasks.misclassification.two_layers import Sgd, TwoLayers, initial_layers, look, sizes
+from mislabel.tasks.misclassification.two_layers import Sgd, TwoLayers, evaluate, initial_layers, layer_metrics
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
 
 
 @dataclass(frozen=True, kw_only=True)
 class Params(TwoLayers):
-    steps: int = shape(1_000_000, at_least=1, help="training steps, one sample each")
-    test_samples: int = shape(1000, at_least=1, help="inputs on which the network is measured")
-    learning_rate: float = knob(1 / 30, above=0, help="learning rate h; 1/d² in the paper, which takes far longer")
+    steps: int = shape(1_000_000, at_least=1, help="SGD steps, one new input each")
+    test_samples: int = shape(1000, at_least=1, help="test inputs, on which the network is measured")
+    learning_rate: float = knob(
+        1 / 30, above=0, help="learning rate h of SGD; 1/d² in the paper, which takes far more steps"
+    )
 
 
 METRICS = {
-    "noisy_loss": Metric("mean loss over all noise: what SGD descends on"),
-    "test_loss": Metric("mean loss on the true labels"),
-    "test_error": Metric("share of inputs that are not on the side of their true label"),
-    "mean_output": Metric("mean |N(x)|"),
-    "active_neurons": Metric("mean number of neurons that fire on an input"),
-    "active_share": Metric("active_neurons over the number of neurons"),
-    "dead_neurons": Metric("neurons that fire on none of the inputs"),
+    "noisy_loss": Metric("expected loss on the noisy labels, the objective of SGD, on the test inputs"),
+    "test_loss": Metric("mean loss on the true labels of the test inputs"),
+    "test_error": Metric("share of test inputs whose output does not have the sign of the true label"),
+    "mean_output": Metric("mean |N(x)| over the test inputs"),
+    "active_neurons": Metric("mean number of neurons that fire on a test input"),
+    "active_share": Metric("active_neurons/m"),
+    "dead_neurons": Metric("number of neurons that fire on no test input"),
     **two_layers.METRICS,
-    "neuron_firing": Metric("share of inputs on which each neuron fires", per="neuron"),
+    "neuron_firing": Metric("share of test inputs on which each neuron fires", per="neuron"),
 }
 
 
@@ -50,7 +53,7 @@ def init(lanes: Lanes[Params]) -> State:
     return initial_layers(lanes)
 
 
-# Steps are short: without inference mode, a third of their time goes into what autograd might need.
+# Steps are short: without inference mode, bookkeeping for autograd takes a third of their time.
 @torch.inference_mode()
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     s = {name: tensor.clone() for name, tensor in s.items()}
@@ -65,7 +68,7 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
 
 def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     x = _test_inputs(lanes)
-    y, seen = x[:, :, 0].sign(), look(s, x)
+    y, seen = x[:, :, 0].sign(), evaluate(s, x)
     active = seen.firing.sum(dim=1)
     return {
         "noisy_loss": loss_of(lanes, seen.outputs, mean_chances(lanes, y)),
@@ -75,14 +78,13 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "active_neurons": active,
         "active_share": active / lanes.shape.width,
         "dead_neurons": (seen.firing == 0).sum(dim=1),
-        **sizes(lanes, s),
+        **layer_metrics(lanes, s),
         "neuron_firing": seen.firing,
     }
 
 
 def _test_inputs(lanes: Lanes[Params]) -> Tensor:
-    made: Tensor = lanes.once("test", lambda: _inputs(lanes, "test", range(lanes.shape.test_samples)))
-    return made
+    return lanes.once("test", lambda: _inputs(lanes, "test", range(lanes.shape.test_samples)))
 
 
 def _inputs(lanes: Lanes[Params], name: str, which: range) -> Tensor:

@@ -1,12 +1,14 @@
-"""One neuron under label noise: the norm of its weights falls steadily, then levels off near zero.
+"""One neuron under label noise: the norm of its weights falls linearly, then levels off near zero (Figure 2).
 
-Cornacchia, Hazła, Nachum, Yehudayoff, Figure 2 and Theorem 2. N(x) = w·x, without an activation, trained by SGD on one
-sample per step, fresh from N(0, I). At `noise_rate` 1 (pure label noise) labels are random; below it, the true label of
-an input is the sign of its first entry. Under pure noise and from far away, the norm falls by h/√(2π) per step.
+Cornacchia, Hazła, Nachum, Yehudayoff, Figure 2 and Theorem 2. N(x) = w·x, without an activation, is trained by SGD
+with batch size 1. Every step draws a new input from N(0, I). At `noise_rate` 1 (pure label noise) labels are random.
+The true label of an input is the sign of its first entry. Under pure noise and at a large norm, the norm falls by
+h/√(2π) per step.
 
-Readings: weights start as U[-√3, √3]; the neuron has no bias, but may (as in the text's proof in expectation). Where
-what noise adds in a step, h²d·E[L'²], equals what misclassification takes, the level is √(2π)/4·d·h for the hinge with
-β = 0 and √(d·h/2) for the logistic loss; the text says d·h for both in Section 6 and d·√h for the latter in Theorem 2.
+Readings: weights start as U[-√3, √3]. The neuron has no bias by default; the text's proof in expectation has one
+(`bias`). The norm levels off where the increase by noise in a step, h²d·E[L'²], equals the decrease by
+misclassification: at √(2π)/4·d·h for the hinge loss with β = 0, and at √(d·h/2) for the logistic loss. The text says
+d·h for both in Section 6, and d·√h for the latter in Theorem 2.
 """
 
 import math
@@ -15,11 +17,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mislabel.tasks.blocks import BLOCK, blocks, stretches
 from mislabel.tasks.lanes import Lanes
-from mislabel.tasks.misclassification.blocks import BLOCK, blocks, stretches
 from mislabel.tasks.misclassification.gaussian import gaussian_inputs
 from mislabel.tasks.misclassification.noisy_loss import (
+    LOSS_HELP,
     LOSSES,
+    NOISE_HELP,
+    SMOOTHING_HELP,
     Pull,
     label_chances,
     loss_of,
@@ -34,27 +39,29 @@ from mislabel.tasks.training import Training
 
 @dataclass(frozen=True, kw_only=True)
 class Params(Training):
-    steps: int = shape(30_000, at_least=1, help="training steps, one sample each")
-    spacing: str = shape("linear", choices=("linear", "log"), help="how the measured steps are spaced")
+    steps: int = shape(30_000, at_least=1, help="SGD steps, one new input each")
+    spacing: str = shape("linear", choices=("linear", "log"), help="spacing of the measured steps")
     dim: int = shape(30, at_least=1, help="input dimension d")
-    test_samples: int = shape(1000, at_least=1, help="inputs on which losses and errors are measured")
-    loss: str = shape("hinge", choices=LOSSES, help="logistic loss (cross entropy), or hinge loss with hinge_offset")
+    test_samples: int = shape(1000, at_least=1, help="test inputs, on which losses and errors are measured")
+    loss: str = shape("hinge", choices=LOSSES, help=LOSS_HELP)
     bias: bool = shape(False, help="whether the neuron has a bias")
-    noise_rate: float = knob(1.0, between=(0, 1), help="chance p that a step's label is replaced by a random one")
-    smoothing: float = knob(0.0, between=(0, 1), help="label smoothing: the same in expectation")
-    learning_rate: float = knob(1 / 900, above=0, help="learning rate h; 1/d² in the paper")
-    hinge_offset: float = knob(0.0, at_least=0, help="offset β of the hinge loss")
-    init_scale: float = knob(1.0, at_least=0, help="initial weights, and bias, are U[-√3, √3] times this")
+    noise_rate: float = knob(1.0, between=(0, 1), help=NOISE_HELP)
+    smoothing: float = knob(0.0, between=(0, 1), help=SMOOTHING_HELP)
+    learning_rate: float = knob(1 / 900, above=0, help="learning rate h of SGD; 1/d² in the paper")
+    hinge_offset: float = knob(
+        0.0, at_least=0, help="offset β of the hinge loss max(0, β − y·N(x)); unused by the logistic loss"
+    )
+    init_scale: float = knob(1.0, at_least=0, help="initial weights (and bias) are U[−√3, √3] times this")
 
 
 METRICS = {
     "weight_norm": Metric("norm of the weights, without the bias"),
-    "bias_weight": Metric("the bias; 0 where there is none"),
-    "relative_level": Metric("weight_norm over d·h for the hinge, over √(d·h) for the logistic loss"),
-    "noisy_loss": Metric("mean loss over all noise: what SGD descends on"),
-    "test_loss": Metric("mean loss on the true labels"),
-    "test_error": Metric("share of inputs that are not on the side of their true label"),
-    "positive_share": Metric("share of inputs on which the output is positive"),
+    "bias_weight": Metric("the bias; 0 if the neuron has none"),
+    "relative_level": Metric("weight_norm/(d·h) for the hinge loss, weight_norm/√(d·h) for the logistic loss"),
+    "noisy_loss": Metric("expected loss on the noisy labels, the objective of SGD, on the test inputs"),
+    "test_loss": Metric("mean loss on the true labels of the test inputs"),
+    "test_error": Metric("share of test inputs whose output does not have the sign of the true label"),
+    "positive_share": Metric("share of test inputs with a positive output"),
     "weights": Metric("each weight", per="input"),
 }
 
@@ -66,7 +73,7 @@ def init(lanes: Lanes[Params]) -> State:
     return {"w": w * lanes.column("init_scale", 1)}  # l d, and the bias
 
 
-# Steps are short: without inference mode, a third of their time goes into what autograd might need.
+# Steps are short: without inference mode, bookkeeping for autograd takes a third of their time.
 @torch.inference_mode()
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     w, pull = s["w"].clone(), pull_of(lanes)
@@ -96,9 +103,9 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 
 
 def _train(w: Tensor, x: Tensor, up: tuple[Tensor, ...], down: tuple[Tensor, ...], pull: Pull) -> None:
-    """One step for each of the samples x (l t d), in order; moves w (l d) in place.
+    """Take one step for each of the samples x (l t d), in order; changes w (l d) in place.
 
-    Steps work on the samples' outputs, which a step moves by a row of their Gram matrix; w is moved at the end.
+    A step changes the outputs of the later samples by a row of the Gram matrix. w is updated once, at the end.
     """
     gram = torch.bmm(x, x.mT).permute(1, 2, 0).contiguous()  # t t l
     f = torch.bmm(w[:, None], x.mT)[:, 0].T.contiguous()  # t l
@@ -110,8 +117,7 @@ def _train(w: Tensor, x: Tensor, up: tuple[Tensor, ...], down: tuple[Tensor, ...
 
 
 def _test_inputs(lanes: Lanes[Params]) -> Tensor:
-    made: Tensor = lanes.once("test", lambda: _inputs(lanes, "test", range(lanes.shape.test_samples)))
-    return made
+    return lanes.once("test", lambda: _inputs(lanes, "test", range(lanes.shape.test_samples)))
 
 
 def _inputs(lanes: Lanes[Params], name: str, which: range) -> Tensor:

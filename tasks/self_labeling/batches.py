@@ -1,7 +1,6 @@
-"""What a step sees: each lane's own batch of training images, and views of it.
+"""Each lane's batches of training images, and views of them.
 
-Each lane goes through the training images in an order of its own, anew in every epoch; those that don't fill a batch
-are left out, as in MoCo.
+Each lane shuffles the training images in every epoch, by its own seed. Incomplete batches are left out, as in MoCo.
 """
 
 import math
@@ -19,10 +18,10 @@ from mislabel.tasks.images.augmentation import views
 from mislabel.tasks.images.augmentation.views import Views
 from mislabel.tasks.lanes import Lanes
 
-# Data sets of up to so many bytes are on the device; of larger ones, such as ImageNet, batches are brought there.
+# Data sets up to this many bytes live on the device; larger ones, such as ImageNet, are copied batch by batch.
 _ON_DEVICE = 1 << 33
-# Means and deviations of pixels are those of as many images, evenly chosen, as have up to so many numbers.
-_LOOKED_AT = 1 << 28
+# Means and standard deviations are computed from evenly chosen images with up to this many numbers.
+_STATISTICS_NUMBERS = 1 << 28
 
 AUGMENTATIONS = {"cifar10": views.cifar10, "imagenet": views.imagenet}
 
@@ -41,25 +40,24 @@ class Batches:
         self.crops = self.views.crops(crop_sizes(lanes.shape.crops) or [self.views.size])
 
     def at(self, step: int) -> Tensor:
-        """Which images this step takes; (l s)."""
+        """The indices of this step's images; (l s)."""
         count = len(self.data.train_y)
         epoch, place = divmod(step, self.per_epoch)
         if epoch != self._epoch:
-            drawn = self._lanes.uniform("order", count, steps=range(epoch, epoch + 1)).squeeze(1)
-            self._epoch, self._order = epoch, drawn.argsort(dim=1, stable=True)
+            self._epoch, self._order = epoch, image_training.epoch_order(self._lanes, "order", count, epoch)
         return self._order[:, place * self.size : (place + 1) * self.size]
 
     def images(self, index: Tensor) -> Tensor:
-        """The images themselves, as bytes on the lanes' device; (l s c h w)."""
+        """The images at these indices, as bytes on the lanes' device; (l s c h w)."""
         x, device = self.data.train_x, self._lanes.device
         batch = image_training.taken(x, index.to(x.device))
         if device.type == "cuda" and not x.is_cuda:
-            batch = batch.pin_memory()  # is copied at twice the speed, while the GPU goes on
+            batch = batch.pin_memory()  # copies at twice the speed, while the GPU computes
         return batch.to(device, non_blocking=True)
 
 
 def loaded(lanes: Lanes[Any]) -> Images:
-    """The images that the run names: labels on the lanes' device, and pixels as far as they are not too many."""
+    """The run's images: labels on the lanes' device, pixels too unless the data set is too large."""
     p = lanes.shape
     held = part(p.data, p.classes, p.samples, p.test_samples, p.subset)
     if held.train_x.nbytes + held.test_x.nbytes <= _ON_DEVICE:
@@ -68,7 +66,7 @@ def loaded(lanes: Lanes[Any]) -> Images:
 
 
 def scaled(x: Tensor, size: int) -> Tensor:
-    """Views (l s c h w) at another size, smoothed where it is smaller."""
+    """Views (l s c h w) resized to another size, with antialiasing."""
     if x.shape[-1] == size:
         return x
     smaller = functional.interpolate(x.flatten(0, 1), (size, size), mode="bilinear", antialias=True)
@@ -76,7 +74,7 @@ def scaled(x: Tensor, size: int) -> Tensor:
 
 
 def crop_sizes(words: str) -> list[int]:
-    """The sizes in a text such as "32, 27"; ValueError where it is none."""
+    """The sizes in a text such as "32, 27"; ValueError if it is not a list of sizes."""
     sizes = [int(word) for word in words.split(",") if word.strip()]
     if any(size < 1 for size in sizes):
         raise ValueError(words)
@@ -100,5 +98,5 @@ def _statistics(lanes: Lanes[Any]) -> tuple[tuple[float, ...], tuple[float, ...]
 def _statistics_of(
     data: str, classes: str, samples: int, test_samples: int, subset: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    x = part(data, classes, samples, test_samples, subset).train_x  # the part that is held anyway
-    return views.statistics(x[:: math.ceil(x.numel() / _LOOKED_AT)])
+    x = part(data, classes, samples, test_samples, subset).train_x  # in memory already
+    return views.statistics(x[:: math.ceil(x.numel() / _STATISTICS_NUMBERS)])

@@ -1,7 +1,8 @@
-"""Contrast queries with a set of keys that all of a batch share (Eq. 4).
+"""Contrast queries with a set of keys that all queries of a batch share (Eq. 4).
 
-The keys B̄ are the batch's own s positives, then the b entries of the dictionary. Labels are rows over them. Similarity
-is σ(x, b̄) = exp(cos(f(x), g(b̄))/τ): with the minus sign of the paper's Eq. 1, the least similar keys would be nearest.
+The keys B̄ are the batch's own s positives, then the b entries of the dictionary. A label is a distribution over the
+keys. Similarity is σ(x, b̄) = exp(cos(f(x), g(b̄))/τ). With the minus sign of the paper's Eq. 1, the least similar keys
+would count most.
 """
 
 import torch
@@ -24,16 +25,16 @@ def log_similarity(x: Tensor, keys: Tensor, tau: Tensor) -> Tensor:
 
 
 def one_hot(logits: Tensor) -> Tensor:
-    """Labels y of the queries: all on the own positive; (l, s, s + b)."""
+    """One-hot labels y of the queries, on their own positives; (l, s, s + b)."""
     return torch.eye(*logits.shape[1:], dtype=logits.dtype, device=logits.device).expand_as(logits)
 
 
 def contrast(logits: Tensor, labels: Tensor) -> Tensor:
-    """L_c: the cross entropy of labels (l s k) and what the queries' log similarities say, mean over queries; (l)."""
+    """L_c: the cross entropy between labels (l s k) and the softmax of log similarities, mean over queries; (l)."""
     return -(labels * logits.log_softmax(dim=2)).sum(dim=2).mean(dim=1)
 
 
 def one_hot_contrast(logits: Tensor) -> Tensor:
-    """L_c with one-hot labels, without making them; (l)."""
+    """L_c with one-hot labels, without building them; (l)."""
     own = logits.diagonal(dim1=1, dim2=2)  # l s
     return (logits.logsumexp(dim=2) - own).mean(dim=1)

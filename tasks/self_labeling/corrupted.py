@@ -1,18 +1,19 @@
-"""Corrupted labels, refined by the network that they train: mixed with what it says of other crops, they get right.
+"""Corrupted labels, refined by the network that trains on them with its outputs on other crops (Theorem 2).
 
-Zhou, Xiong, Yuan, Hoi, the setting of Theorem 2. K samples c on the unit sphere, of several classes with labels δ
-apart; each has crops within ε of it, of which a share ρ is labelled as another class. f(x) = vᵀφ(Wx) has one hidden
-layer, only W trains, by gradient descent on ½Σ(ỹ − f(x))², where ỹ = (1 − α_t)·y + α_t·f(x̃) is the refined label and x̃
-a positive of x: another crop of its sample. With small ρ and ε all refined labels are nearest to the truth, and so is f
-on unseen crops. α = 0 trains on the given labels; with the same seed, data and start are the same.
+Zhou, Xiong, Yuan, Hoi, the setting of Theorem 2. There are K samples c on the unit sphere, of several classes whose
+labels are δ apart. Each sample has crops within ε of it; a share ρ of them has the label of another class.
+f(x) = vᵀφ(Wx) has one hidden layer. Only W is trained, by gradient descent on ½Σ(ỹ − f(x))². The refined label is
+ỹ = (1 − α_t)·y + α_t·f(x̃), where x̃ is a positive of x: another crop of its sample. With small ρ and ε, all refined
+labels are nearest to the true label, and so is f on unseen crops. α = 0 trains on the given labels; with the same seed,
+data and initial weights are the same.
 
-Readings: the theorem asks of a positive only to lie within ε of the sample. Here it is another of the training crops,
-drawn at every step (`other`), a further crop, drawn at every step (`fresh`) or once (`fixed`), the sample itself
-(`centre`), or x (`same`), which is gradient descent on the given labels with steps 1 - α times as long. Given labels
-are learned by heart in the end; `other` prevents it best. `centre` diverges where ε is large (0.6): f is larger there
-than on the crops around it, and feeds on itself. Labels are equally spaced around 0, samples independent and uniform on
-the sphere (Definition 1 wants them 2ε apart: centre_distance), crops uniform in a ball of the tangent space, and ρ is
-rounded down to whole crops of each sample.
+Readings: the theorem only requires a positive to lie within ε of the sample. Here it is another training crop, drawn at
+every step (`other`), a new crop, drawn at every step (`fresh`) or once (`fixed`), the sample itself (`centre`), or x
+(`same`), which is gradient descent on the given labels with a step size 1 - α times as large. In the end the network
+memorizes the given labels; `other` prevents it best. `centre` diverges if ε is large (0.6): f is larger there than on
+the crops around it and reinforces itself. Labels are equally spaced around 0. Samples are independent and uniform on
+the sphere (Definition 1 requires them to be 2ε apart: centre_distance). Crops are uniform in a ball of the tangent
+space. ρ is rounded down to whole crops of each sample.
 """
 
 import math
@@ -28,37 +29,53 @@ from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
 from mislabel.tasks.training import Training
 
-# Drawing has a fixed cost per call: which crop is whose positive is drawn for this many steps at once.
+# A draw has a fixed cost per call, so positives are drawn for this many steps at once.
 _DRAWN = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Params(Training):
-    steps: int = shape(3000, at_least=1, help="training steps, on all crops each")
+    steps: int = shape(3000, at_least=1, help="steps of full-batch gradient descent, on all crops")
     samples: int = shape(10, at_least=2, help="samples K on the sphere; the class of sample i is i modulo classes")
-    classes: int = shape(2, at_least=2, help="semantic classes")
-    crops: int = shape(20, at_least=1, help="training crops of each sample, n/K")
-    test_crops: int = shape(20, at_least=1, help="unseen crops of each sample")
+    classes: int = shape(2, at_least=2, help="number of classes")
+    crops: int = shape(20, at_least=1, help="training crops per sample, n/K")
+    test_crops: int = shape(20, at_least=1, help="test crops per sample")
     dim: int = shape(20, at_least=2, help="input dimension d")
-    width: int = shape(200, at_least=2, help="neurons k, half with output weight 1/√k and half with -1/√k")
+    width: int = shape(200, at_least=2, help="neurons k; output weights are fixed, half 1/√k and half −1/√k")
     activation: str = shape(
         "softplus", choices=("softplus", "sigmoid", "tanh"), help="activation φ of the hidden layer"
     )
     positive: str = shape(
         "other",
         choices=("other", "fresh", "fixed", "centre", "same"),
-        help="x̃: another training crop of the sample, a new crop at every step, one drawn once, the sample, or x",
+        help="positive x̃: another training crop of the sample (drawn at every step), a new crop at every step, a new "
+        "crop drawn once, the sample itself, or x",
     )
     corruption: float = knob(
-        0.2, between=(0, 1), help="share ρ of each sample's crops with a wrong label, rounded down"
+        0.2,
+        between=(0, 1),
+        help="ρ: share of each sample's training crops, rounded down, that get the label of another class, drawn "
+        "uniformly; fixed before training",
     )
-    radius: float = knob(0.3, between=(0, 1), help="largest distance ε of a crop from its sample")
-    separation: float = knob(1.0, above=0, at_most=2, help="distance δ of the labels of neighbouring classes")
-    alpha: float = knob(0.8, between=(0, 1), help="weight α of the network's own labels; 0 trains on the given ones")
-    alpha_start: float = knob(0.0, between=(0, 1), help="weight at step 0, if alpha_steps is not 0")
-    alpha_steps: int = knob(0, at_least=0, help="steps over which the weight goes linearly from alpha_start to alpha")
-    init_scale: float = knob(1.0, above=0, help="standard deviation of the initial weights")
-    step_size: float = knob(0.3, above=0, help="learning rate η times n/K; the theory wants at most 1/(2·‖C‖²)")
+    radius: float = knob(0.3, between=(0, 1), help="ε: largest distance of a crop from its sample")
+    separation: float = knob(1.0, above=0, at_most=2, help="δ: distance between the labels of neighbouring classes")
+    alpha: float = knob(
+        0.8,
+        between=(0, 1),
+        help="α: weight of the network's output f(x̃) in the refined label; 0 trains on the given labels",
+    )
+    alpha_start: float = knob(0.0, between=(0, 1), help="α at step 0, if alpha_steps is not 0")
+    alpha_steps: int = knob(
+        0,
+        at_least=0,
+        help="steps over which α_t goes linearly from alpha_start to alpha; 0: α_t is alpha from the start",
+    )
+    init_scale: float = knob(1.0, above=0, help="standard deviation of the initial first-layer weights")
+    step_size: float = knob(
+        0.3,
+        above=0,
+        help="η·n/K, with η the learning rate of gradient descent on ½Σ(ỹ − f)²; the theory assumes at most 1/(2·‖C‖²)",
+    )
 
 
 def conflicts(params: Params) -> Iterable[str]:
@@ -76,24 +93,28 @@ def conflicts(params: Params) -> Iterable[str]:
 
 
 METRICS = {
-    "label_error": Metric("‖ỹ − y*‖/√n, of the refined labels from the truth"),
-    "given_label_error": Metric("‖y − y*‖/√n, of the given labels from the truth"),
-    "recovered_share": Metric("share of refined labels that are nearest to the true class"),
-    "wrong_recovered_share": Metric("the same, of the crops with a wrong label", may_be_absent=True),
-    "recovery_step": Metric("first step at which all refined labels are nearest to the true class", may_be_absent=True),
+    "label_error": Metric("‖ỹ − y*‖/√n: distance of the refined labels from the true labels"),
+    "given_label_error": Metric("‖y − y*‖/√n: distance of the given labels from the true labels"),
+    "recovered_share": Metric("share of refined labels that are nearest to the label of the true class"),
+    "wrong_recovered_share": Metric("the same among the crops with a wrong label", may_be_absent=True),
+    "recovery_step": Metric("first step at which recovered_share is 1", may_be_absent=True),
     "train_loss": Metric("mean of ½(ỹ − f)² over the training crops"),
-    "train_error": Metric("‖f − y*‖/√n on the training crops"),
-    "train_accuracy": Metric("share of training crops on which f is nearest to the true class"),
-    "memorized_share": Metric("share of crops with a wrong label on which f is nearest to that", may_be_absent=True),
-    "test_error": Metric("‖f − y*‖/√n on unseen crops"),
-    "test_accuracy": Metric("share of unseen crops on which f is nearest to the true class"),
-    "weight_distance": Metric("Frobenius distance of W from its start"),
-    "smallest_eigenvalue": Metric("λ(C) of Assumption 2, with the mean over the initial neurons as expectation"),
-    "centre_distance": Metric("least distance between two samples"),
-    "true_label": Metric("y* of each training crop", per="crop"),
-    "given_label": Metric("y of each training crop", per="crop"),
-    "refined_label": Metric("ỹ of each training crop", per="crop"),
-    "output": Metric("f on each training crop", per="crop"),
+    "train_error": Metric("‖f − y*‖/√n on the training crops: distance of the outputs from the true labels"),
+    "train_accuracy": Metric("share of training crops on which f is nearest to the true label"),
+    "memorized_share": Metric(
+        "share of the crops with a wrong label on which f is nearest to that label", may_be_absent=True
+    ),
+    "test_error": Metric("‖f − y*‖/√n on the test crops"),
+    "test_accuracy": Metric("share of test crops on which f is nearest to the true label"),
+    "weight_distance": Metric("Frobenius distance of W from its initial value"),
+    "smallest_eigenvalue": Metric(
+        "λ(C) of Assumption 2, with the expectation replaced by the mean over the initial neurons"
+    ),
+    "centre_distance": Metric("smallest distance between two samples"),
+    "true_label": Metric("true label y* of each training crop", per="crop"),
+    "given_label": Metric("given label y of each training crop", per="crop"),
+    "refined_label": Metric("refined label ỹ of each training crop", per="crop"),
+    "output": Metric("output f on each training crop", per="crop"),
 }
 
 
@@ -103,15 +124,15 @@ class Data:
     centres: Tensor  # l K d
     x: Tensor  # l n d: crops, sample by sample
     test_x: Tensor  # l n' d
-    fixed: Tensor | None  # l n d: positives that are the same at all steps
+    fixed: Tensor | None  # l n d: positives, if they are the same at all steps
     truth: Tensor  # l n: true class
     test_truth: Tensor  # l n'
-    given: Tensor  # l n: class that is given
+    given: Tensor  # l n: given class
     smallest_eigenvalue: Tensor  # l
 
 
 def init(lanes: Lanes[Params]) -> State:
-    never = torch.full((len(lanes),), torch.nan, dtype=torch.float64, device=lanes.device)
+    never = lanes.absent()
     step = torch.zeros(len(lanes), dtype=torch.int64, device=lanes.device)
     return {"w": _data(lanes).start.clone(), "step": step, "recovery_step": never}
 
@@ -165,27 +186,27 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 def _refined(
     lanes: Lanes[Params], data: Data, given: Tensor, w: Tensor, f: Tensor, others: Tensor, step: int
 ) -> Tensor:
-    """Labels ỹ of the training crops at this step, on which the network says f; (l, n)."""
+    """Refined labels ỹ of the training crops at this step; f (l n) are the network's outputs on them; (l, n)."""
     positive, crops = lanes.shape.positive, lanes.shape.crops
     if positive == "other":
-        said = f.gather(1, others)
+        predicted = f.gather(1, others)
     elif positive == "fresh":
-        said = _predicted(lanes, w, _crops(lanes, data.centres, "positive", crops, step))
+        predicted = _predicted(lanes, w, _crops(lanes, data.centres, "positive", crops, step))
     elif positive == "fixed":
         assert data.fixed is not None
-        said = _predicted(lanes, w, data.fixed)
+        predicted = _predicted(lanes, w, data.fixed)
     elif positive == "centre":
-        said = _predicted(lanes, w, data.centres).repeat_interleave(crops, dim=1)
+        predicted = _predicted(lanes, w, data.centres).repeat_interleave(crops, dim=1)
     else:
-        said = f
+        predicted = f
     ramp = lanes["alpha_steps"].to(lanes.dtype)
     done = torch.where(ramp > 0, step / ramp, 1).clamp(max=1)
     weight = torch.lerp(lanes["alpha_start"], lanes["alpha"], done)[:, None]
-    return torch.lerp(given, said, weight)
+    return torch.lerp(given, predicted, weight)
 
 
 def _others(lanes: Lanes[Params], steps: range) -> Tensor:
-    """At each step, the place of another crop of the same sample for each crop; (steps, l, n)."""
+    """For each step and crop, the index of another crop of the same sample; (steps, l, n)."""
     p = lanes.shape
     place = torch.arange(p.samples * p.crops, device=lanes.device)
     if p.positive != "other":
@@ -206,7 +227,7 @@ def _activated(lanes: Lanes[Params], z: Tensor) -> Tensor:
 
 
 def _slope(lanes: Lanes[Params], z: Tensor, hidden: Tensor) -> Tensor:
-    """Derivative of the activation at z, where it is `hidden`."""
+    """The derivative of the activation at z; `hidden` is the activation at z."""
     if lanes.shape.activation == "softplus":
         return z.sigmoid()
     return hidden * (1 - hidden) if lanes.shape.activation == "sigmoid" else 1 - hidden.square()
@@ -248,8 +269,7 @@ def _least_distance(centres: Tensor) -> Tensor:
 
 
 def _data(lanes: Lanes[Params]) -> Data:
-    made: Data = lanes.once("data", lambda: _made(lanes))
-    return made
+    return lanes.once("data", lambda: _made(lanes))
 
 
 def _made(lanes: Lanes[Params]) -> Data:
@@ -261,7 +281,8 @@ def _made(lanes: Lanes[Params]) -> Data:
     covariance = torch.bmm(centres, centres.mT) * torch.bmm(slopes.mT, slopes) / p.width
     classes = torch.arange(p.samples, device=lanes.device) % p.classes
     truth = classes.repeat_interleave(p.crops).expand(len(lanes), -1)
-    # Crops are alike, so the first ones of each sample are those with a wrong label. 0.3 of 10 is 3 in any precision.
+    # Crops are exchangeable, so the first ones of each sample have the wrong labels. The small number makes 0.3 of 10
+    # equal 3 in any precision.
     wrong = torch.arange(p.crops, device=lanes.device) < (lanes["corruption"] * p.crops + 1e-4).floor()[:, None]
     shift = 1 + lanes.integers("wrong", p.classes - 1, p.samples * p.crops)
     return Data(
@@ -278,7 +299,7 @@ def _made(lanes: Lanes[Params]) -> Data:
 
 
 def _crops(lanes: Lanes[Params], centres: Tensor, name: str, count: int, step: int = 0) -> Tensor:
-    """So many crops of each sample, sample by sample; (l, K · count, d)."""
+    """`count` crops of each sample, sorted by sample; (l, K · count, d)."""
     d, samples, steps = lanes.shape.dim, lanes.shape.samples, range(step, step + 1)
     centre = centres[:, :, None]  # l K 1 d
     way = lanes.normal(name, samples, count, d, steps=steps)[:, 0]  # l K count d

@@ -1,8 +1,8 @@
-"""Encoders: a backbone, whose features are what is learned for, and a head, whose projection is contrasted.
+"""Encoders: a backbone, whose features are the result, and a projection head, whose output is contrasted.
 
-The head is MoCo v2's with a layer more, as the paper has three: dense layers as wide as the features with ReLU between
-them, without batch norm, the last of 128. Projections are not normalized here. The names of a ResNet's weights are
-torchvision's, so that its backbone can be loaded there: see `loadable`.
+The head is that of MoCo v2 with one more layer, as the paper has three: dense layers as wide as the features, with ReLU
+between them and without batch norm; the last has 128 outputs. Projections are not normalized here. The names of a
+ResNet's weights are torchvision's, so that its backbone can be loaded there: see `loadable`.
 """
 
 from collections.abc import Mapping
@@ -21,15 +21,15 @@ from mislabel.tasks.images.network import Network, Seen
 from mislabel.tasks.images.torchvision_resnets import RESNETS, ModularNetwork
 
 FEATURES = "features"
-"""Where a pass keeps the features, among what it saw of hidden layers."""
+"""The name of the features among the hidden activations of a pass."""
 HEAD = "head."
 _MEAN = "running_mean"
 
 
 def convolutional(net: Layers, x: Tensor, depth: int, width: int, outputs: int) -> Tensor:
-    """For tests and laptops: convolutions of 3×3 with batch norm, then the mean over the image.
+    """A small network for tests and laptops: 3×3 convolutions with batch norm, then the mean over the image.
 
-    Each halves the image, and each but the first doubles the channels.
+    Each convolution halves the image; each but the first doubles the channels.
     """
     h = net.folded(x)
     for i in range(depth):
@@ -39,7 +39,7 @@ def convolutional(net: Layers, x: Tensor, depth: int, width: int, outputs: int) 
 
 
 LAYERED: Mapping[str, Kind] = {
-    "convnet": Kind(convolutional, 3, 32, "depth convolutions, the first of width channels"),
+    "convnet": Kind(convolutional, 3, 32, "`depth` convolutions, the first with `width` channels"),
     "resnet9": KINDS["resnet9"],
     "resnet20": KINDS["resnet20"],
 }
@@ -48,10 +48,10 @@ RESNET_FEATURES = {"resnet18": 512, "resnet34": 512, "resnet50": 2048}
 
 
 class Encoder(Network):
-    """A pass gives the projection as outputs (l b d), and the features (l b m) among what is seen on the way."""
+    """A network whose outputs are the projection (l b d); the features (l b m) are among its hidden activations."""
 
     def __init__(self, backbone: Network, trained: Network, features: int, layers: int, width: int, dim: int) -> None:
-        """`trained` is the backbone as it goes in training, maybe in half precision."""
+        """`trained` is the backbone used in training, possibly with mixed precision."""
         self.backbone, self.dim = backbone, dim
         self._trained = trained
         self._sizes = (*[width or features] * (layers - 1), dim)
@@ -64,8 +64,8 @@ class Encoder(Network):
         net = Layers(state, len(seen.outputs), training=training, start="torch")
         return Seen(self._projected(net, seen.outputs), {**seen.hidden, FEATURES: seen.outputs}, seen.buffers)
 
-    def said(self, state: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Features of images (b c h w), or of each lane's own (l b c h w), in evaluation; (l b m)."""
+    def features(self, state: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Features of images (b c h w), or of each lane's images (l b c h w), in evaluation mode; (l b m)."""
         return self.backbone.forward(state, x).outputs
 
     def _projected(self, net: Layers, h: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class Encoder(Network):
 
 
 def encoder(shape: Any, size: tuple[int, int, int]) -> Encoder:
-    """The encoder that a pack's shape names, for images of (c h w); other heights and widths go through it too."""
+    """The encoder that a pack's shape names, for images of size (c h w); it accepts other heights and widths too."""
     p = shape
     backbone = p.network, p.depth, p.width, p.stem == "small", size, p.autocast, p.compiled
     return _built(*backbone, p.head_layers, p.head_width, p.embedding)
@@ -93,20 +93,21 @@ def _built(
         built = LAYERED[kind]
         backbone = LayeredNetwork(built, depth, width, "he", False, size, outputs=0)
         seen = torch.empty(1, 2, *size, device="meta")
-        said = built.build(Declaration("he", ntk=False), seen, depth or built.depth, width or built.width, 0)
-        features = said.shape[-1]
+        features_of = built.build(Declaration("he", ntk=False), seen, depth or built.depth, width or built.width, 0)
+        features = features_of.shape[-1]
     return Encoder(backbone, accelerated(backbone, autocast, compiled), features, layers, head_width, dim)
 
 
 def loadable(backbone: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The backbones of all lanes, by the names and in the layout that torchvision's network of this kind loads.
+    """The backbones of all lanes, with the names and layout that torchvision's network of this kind loads.
 
-    All but the last layer `fc`, which is not trained here. A ResNet with ImageNet's stem loads into torchvision's own.
+    The last layer `fc` is missing, because it is not trained here. A ResNet with ImageNet's stem loads into
+    torchvision's own.
     """
-    held = {name: state[name].detach() for name in (*backbone.weights, *backbone.buffers)}
+    tensors = {name: state[name].detach() for name in (*backbone.weights, *backbone.buffers)}
     counters = {
         name.replace(_MEAN, "num_batches_tracked"): torch.zeros(len(mean), dtype=torch.int64, device=mean.device)
-        for name, mean in held.items()
+        for name, mean in tensors.items()
         if name.endswith(_MEAN)
     }
-    return held | counters
+    return tensors | counters

@@ -1,7 +1,7 @@
-"""How good features are: by their neighbours, and by a linear probe, with true labels and with partly wrong ones.
+"""Evaluate features by nearest neighbours and by a linear probe, with true labels and with noisy labels.
 
-Features are the backbone's, of images as they are. Test images always have their true labels; what may be wrong are the
-labels of the training images that neighbours vote with, or that the probe learns.
+Features are the backbone's, of images without augmentation. Test labels are always the true ones. Only the labels of
+the training images, with which neighbours vote or which the probe learns, may be wrong.
 """
 
 from collections.abc import Mapping
@@ -27,35 +27,48 @@ _TOGETHER = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Parameters of a task with features: derive Params from it, beside those of training."""
+    """Parameters of tasks that evaluate features: derive Params from it, in addition to those of training."""
 
-    bank: int = shape(0, at_least=0, help="training images that neighbours and probe have, evenly chosen; 0: all")
-    neighbours: int = shape(50, at_least=1, help="nearest training images that vote")
-    vote_temperature: float = shape(0.05, at_least=1e-6, help="temperature of their votes")
-    probe: str = shape(
-        "end", choices=("never", "end", "always"), help="when a linear probe is trained: it takes a while"
+    bank: int = shape(
+        0, at_least=0, help="training images for nearest neighbours and linear probe, evenly chosen; 0: all"
     )
-    probe_epochs: int = shape(200, at_least=1, help="epochs of the linear probe")
-    probe_rate: float = shape(0.01, at_least=1e-9, help="its learning rate, of Adam")
+    neighbours: int = shape(50, at_least=1, help="number of nearest neighbours that vote (KNN)")
+    vote_temperature: float = shape(
+        0.05, at_least=1e-6, help="temperature of the neighbours' votes, exp(cosine/temperature)"
+    )
+    probe: str = shape(
+        "end",
+        choices=("never", "end", "always"),
+        help="when a linear probe is trained (slow): never, at the last step, or whenever metrics are measured",
+    )
+    probe_epochs: int = shape(200, at_least=1, help="training epochs of the linear probe")
+    probe_rate: float = shape(0.01, at_least=1e-9, help="learning rate of the linear probe's optimizer (Adam)")
     corruption: str = shape(
         "symmetric",
         choices=("symmetric", "pair", "instance"),
-        help="wrong labels are any other class, the next class, or a class that depends on the image",
+        help=f"only for noisy_… metrics; {corruption.CORRUPTION_HELP}",
     )
-    noise_rate: float = knob(0.0, between=(0, 1), help="share of wrong labels that noisy_… metrics are measured with")
+    noise_rate: float = knob(
+        0.0,
+        between=(0, 1),
+        help="only for noisy_… metrics: share of each class's training labels that are wrong, fixed per run; training "
+        "itself uses no labels",
+    )
 
 
 METRICS: Mapping[str, Metric] = {
-    "knn_accuracy": Metric("share of test images whose class the nearest training images vote for"),
-    "noisy_knn_accuracy": Metric("the same, where training images vote by partly wrong labels"),
-    "probe_accuracy": Metric("accuracy of a linear probe on the test images", may_be_absent=True),
-    "noisy_probe_accuracy": Metric("the same of a probe that learns partly wrong labels", may_be_absent=True),
+    "knn_accuracy": Metric(
+        "KNN accuracy: share of test images whose true class gets most votes of the nearest training images"
+    ),
+    "noisy_knn_accuracy": Metric("the same with noisy labels of the training images"),
+    "probe_accuracy": Metric("test accuracy of a linear probe trained on the true labels", may_be_absent=True),
+    "noisy_probe_accuracy": Metric("test accuracy of a linear probe trained on the noisy labels", may_be_absent=True),
     **corruption.METRICS,
 }
 
 
 def evaluated(lanes: Lanes[Any], f: Encoder, views: Views, state: State, last: bool) -> dict[str, Tensor]:
-    """The metrics, of which those of the probe are nan where it is not trained."""
+    """The metrics; those of the probe are nan if it is not trained."""
     p, data = lanes.shape, loaded(lanes)
     k, count = len(data.classes), len(data.train_y)
     bank = min(p.bank or count, count)
@@ -89,20 +102,20 @@ def evaluated(lanes: Lanes[Any], f: Encoder, views: Views, state: State, last: b
 def features(
     lanes: Lanes[Any], f: Encoder, views: Views, state: State, x: Tensor, chosen: Tensor | None = None
 ) -> Tensor:
-    """Of images x (n c h w), or of those at the chosen places, as they are; (l n m)."""
+    """The features of images x (n c h w), or of those at the indices `chosen`, without augmentation; (l n m)."""
     places = torch.arange(len(x), device=x.device) if chosen is None else chosen.to(x.device)
     found = torch.empty(0)
     for first in range(0, len(places), _TOGETHER):
         some = places[first : first + _TOGETHER]
-        said = f.said(state, views.plain(x[some].to(lanes.device), lanes.dtype))
-        if not first:  # those of a large data set fill half of a GPU: there is no room for two copies
-            found = said.new_empty(len(lanes), len(places), said.shape[2])
-        found[:, first : first + _TOGETHER] = said
+        some_features = f.features(state, views.plain(x[some].to(lanes.device), lanes.dtype))
+        if not first:  # features of a large data set fill half of a GPU, so there is no room for two copies
+            found = some_features.new_empty(len(lanes), len(places), some_features.shape[2])
+        found[:, first : first + _TOGETHER] = some_features
     return found
 
 
 def labels_given(lanes: Lanes[Any], data: Images) -> Tensor:
-    """The labels that training images have where a share is wrong; (l n)."""
+    """The noisy labels of the training images; (l n)."""
 
     def inputs(part: slice) -> Tensor:
         return data.train_x[part].to(lanes.device, lanes.dtype).flatten(1) / 255
@@ -110,5 +123,4 @@ def labels_given(lanes: Lanes[Any], data: Images) -> Tensor:
     def drawn() -> Tensor:
         return corruption.corrupted(lanes, data.train_y, len(data.classes), inputs)
 
-    made: Tensor = lanes.once("labels", drawn)
-    return made
+    return lanes.once("labels", drawn)

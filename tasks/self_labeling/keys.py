@@ -1,7 +1,7 @@
-"""The dictionary of keys: the last b features of the momentum encoder, first in, first out.
+"""The dictionary of keys: the last b features of the momentum encoder, a FIFO queue.
 
-All lanes of a pack have come equally far, so where the next keys go is a function of the step. Beside the keys goes the
-number of the sample that each is of, with which the quality of labels is measured; nothing is trained with it.
+All lanes of a pack are at the same step, so the position of the next keys is a function of the step. Each key also has
+the index of its sample, which is used to measure the quality of labels and not for training.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from torch import Tensor
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.self_labeling.contrast import unit
 
-NOBODY = -1
-"""Instead of a sample's number, for keys from before the first step."""
+NO_SAMPLE = -1
+"""The sample index of keys from before the first step."""
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,16 @@ class Dictionary:
 
 
 def random_dictionary(lanes: Lanes[Any], size: int, dim: int) -> Dictionary:
-    """As MoCo has it at the start: random directions."""
-    samples = torch.full((len(lanes), size), NOBODY, dtype=torch.int64, device=lanes.device)
+    """The initial dictionary, as in MoCo: random directions."""
+    samples = torch.full((len(lanes), size), NO_SAMPLE, dtype=torch.int64, device=lanes.device)
     return Dictionary(unit(lanes.normal("dictionary", size, dim)), samples)
 
 
 def enqueued(held: Dictionary, keys: Tensor, samples: Tensor, step: int) -> Dictionary:
-    """The dictionary with this step's keys (l s d) in the place of the oldest."""
+    """The dictionary with this step's keys (l s d) instead of the oldest ones."""
     size, count = held.keys.shape[1], keys.shape[1]
     place = torch.arange(step * count, (step + 1) * count, device=keys.device) % size
-    kept = slice(max(0, count - size), None)  # of a batch larger than the dictionary, the last ones stay
+    kept = slice(max(0, count - size), None)  # a batch larger than the dictionary keeps its last keys
     return Dictionary(
         held.keys.index_copy(1, place[kept], keys[:, kept]), held.samples.index_copy(1, place[kept], samples[:, kept])
     )

@@ -1,7 +1,7 @@
-"""Virtual queries: images mixed with others, and their labels likewise (Eq. 8).
+"""Virtual queries: mixtures of two images, with the same mixture of their labels (Eq. 8).
 
-Momentum mixup mixes queries with positives, whose kind is fed to the momentum encoder and plays a key; vanilla mixup
-mixes queries with queries.
+Momentum mixup mixes queries with positives, which are also the inputs of the momentum encoder. Vanilla mixup mixes
+queries with queries.
 """
 
 import math
@@ -16,10 +16,10 @@ MIXUPS = ("none", "vanilla", "momentum")
 
 
 def beta(lanes: Lanes[Any], name: str, kappa: Tensor, count: int, step: int) -> Tensor:
-    """Numbers of Beta(κ, κ), at each lane's κ (l), drawn anew at every step; (l, count).
+    """Numbers from Beta(κ, κ), with each lane's κ (l), drawn independently at every step; (l, count).
 
-    Exact, by Devroye's one line for the symmetric beta (1996): if U and V are uniform and c = cos 2πV, then
-    ½ + ½·sign(c)/√(1 + 1/((U^(−1/κ) − 1)·c²)) is Beta(κ, κ). It needs no rejection, hence as many draws at every step.
+    Exact, by Devroye's formula for the symmetric beta distribution (1996): if U and V are uniform and c = cos 2πV, then
+    ½ + ½·sign(c)/√(1 + 1/((U^(−1/κ) − 1)·c²)) is Beta(κ, κ). It needs no rejection, so every step has as many draws.
     """
     steps = range(step, step + 1)
     u, v = lanes.uniform(name, 2, count, steps=steps)[:, 0].double().unbind(dim=1)  # l count
@@ -29,12 +29,12 @@ def beta(lanes: Lanes[Any], name: str, kappa: Tensor, count: int, step: int) -> 
 
 
 def partners(lanes: Lanes[Any], name: str, count: int, step: int) -> Tensor:
-    """For each query, which of the batch it is mixed with; (l, count)."""
+    """For each query, the index in the batch of its partner; (l, count)."""
     return lanes.integers(name, count, count, steps=range(step, step + 1))[:, 0]
 
 
 def mixed(first: Tensor, second: Tensor, share: Tensor, partner: Tensor) -> Tensor:
-    """θ_i·first_i + (1 − θ_i)·second_k, where k is the partner of i: of images (l s c h w), or of labels (l s k)."""
+    """θ_i·first_i + (1 − θ_i)·second_k, where k is the partner of i; for images (l s c h w) or labels (l s k)."""
     column = [*share.shape, *[1] * (first.dim() - 2)]
     lane = torch.arange(len(share), device=share.device)[:, None]
     return torch.lerp(second[lane, partner], first, share.reshape(column).to(first.dtype))

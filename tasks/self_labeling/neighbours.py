@@ -1,4 +1,4 @@
-"""Classes by weighted nearest neighbours of features: how good a representation is, without training anything on it.
+"""Classify by weighted nearest neighbours of features, to evaluate a representation without training on it.
 
 As in instance discrimination (Wu et al. 2018, Section 3.4) and MoCo: of the training features, those with the largest
 cosine to a test feature vote for their classes, each with weight exp(cosine/temperature).
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Similarities of a chunk of test features to all training features are at most this many numbers.
+# The largest number of similarities between a chunk of test features and all training features.
 _CHUNK = 1 << 24
 
 
@@ -18,8 +18,8 @@ def neighbour_classes(
 ) -> Tensor:
     """The class that each test feature's nearest training features vote for; (l m).
 
-    Features are (l n f) and (l m f), of any length but 0; classes of the training features are numbers (n, or l n). Of
-    classes with as many votes, the first is taken. With fewer than `neighbours` training features, all vote.
+    Features are (l n f) and (l m f) and not 0; the classes of the training features are numbers (n, or l n). If classes
+    tie, the first one wins. With fewer than `neighbours` training features, all vote.
     """
     train, test = functional.normalize(train_x, dim=2), functional.normalize(test_x, dim=2)
     y = train_y.expand(train.shape[:2])
@@ -46,7 +46,7 @@ def neighbour_accuracy(
 def _voted(train: Tensor, y: Tensor, test: Tensor, classes: int, neighbours: int, temperature: float) -> Tensor:
     cosine, nearest = torch.bmm(test, train.mT).topk(min(neighbours, train.shape[1]), dim=2)  # l m k
     voters = y[:, None, :].expand(-1, test.shape[1], -1).gather(2, nearest)
-    # Less the largest, so that no temperature is too low for the exponential; the votes' order stays.
+    # Subtract the largest cosine, so that the exponential does not overflow; the order of the votes stays the same.
     weight = ((cosine - cosine[:, :, :1]) / temperature).exp()
     votes = torch.zeros(*test.shape[:2], classes, dtype=weight.dtype, device=weight.device)
     return votes.scatter_add_(2, voters, weight).argmax(dim=2)

@@ -1,8 +1,8 @@
-"""A linear probe: a linear classifier trained on frozen features, with right or with partly wrong labels.
+"""A linear probe: a linear classifier trained on frozen features, with true or noisy labels.
 
-Softmax cross entropy by Adam without weight decay (Appendix B.2 of the paper: rate 0.01, 200 epochs on CIFAR-10; the
-batch is not given there), weights that start as N(0, 0.01²) and biases at 0, as in MoCo. Each lane goes through the
-features in an order of its own, anew in every epoch. Gradients are written out: a step of all lanes is two products.
+It minimizes the softmax cross entropy by Adam without weight decay (Appendix B.2 of the paper: rate 0.01, 200 epochs on
+CIFAR-10; the batch size is not given). Weights start as N(0, 0.01²) and biases at 0, as in MoCo. Each lane shuffles the
+features in every epoch, by its own seed. Gradients are computed by hand: a step of all lanes is two matrix products.
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mislabel.tasks.images.image_training import epoch_order
 from mislabel.tasks.lanes import Lanes
 
-_MEAN_DECAY, _SQUARE_DECAY, _SMALL = 0.9, 0.999, 1e-8  # Adam's usual numbers
+_MEAN_DECAY, _SQUARE_DECAY, _SMALL = 0.9, 0.999, 1e-8  # Adam's default parameters
 _START = 0.01
 
 
@@ -36,18 +37,17 @@ def trained(
     batch: int = 256,
     rate: float = 0.01,
 ) -> Probe:
-    """A classifier per lane of features x (l n f) with classes y (n, or l n)."""
+    """Train a classifier per lane on features x (l n f) with classes y (n, or l n)."""
     count = x.shape[1]
     y = y.expand(len(lanes), count)
-    # One tensor of weights, of which the last row is the bias and goes with a feature that is always 1.
+    # The last row of the weights is the bias; its feature is always 1.
     w = functional.pad(_START * lanes.normal(f"{name}.w", x.shape[2], classes), (0, 0, 0, 1))  # l f+1 k
     mean, square = torch.zeros_like(w), torch.zeros_like(w)
     lane = torch.arange(len(lanes), device=x.device)[:, None]
     step = 0
     with torch.autocast(x.device.type, enabled=False):
         for epoch in range(epochs):
-            drawn = lanes.uniform(f"{name}.order", count, steps=range(epoch, epoch + 1))[:, 0]
-            order = drawn.argsort(dim=1, stable=True)
+            order = epoch_order(lanes, f"{name}.order", count, epoch)
             for index in torch.split(order, batch, dim=1):
                 step += 1
                 some = functional.pad(x[lane, index].to(lanes.dtype), (0, 1), value=1.0)
@@ -61,14 +61,14 @@ def trained(
 
 @torch.no_grad()
 def accuracy(probe: Probe, x: Tensor, y: Tensor) -> Tensor:
-    """Share of features x (l m f) that are given their class y (m, or l m); (l)."""
+    """The share of features x (l m f) classified as y (m, or l m); (l)."""
     with torch.autocast(x.device.type, enabled=False):
         found = torch.baddbmm(probe.b, x.to(probe.w.dtype), probe.w).argmax(dim=2)
     return (found == y).to(probe.w.dtype).mean(dim=1)
 
 
 def _gradient(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Of the mean cross entropy over a batch x (l b f), y (l b); (l f k)."""
+    """The gradient of the mean cross entropy over a batch x (l b f), y (l b); (l f k)."""
     residual = torch.bmm(x, w).softmax(dim=2)
     residual.scatter_add_(2, y[:, :, None], residual.new_full((*y.shape, 1), -1.0))
     return torch.bmm(x.mT, residual).div_(x.shape[1])

@@ -1,25 +1,25 @@
-"""SANE: contrastive learning whose labels the network refines, with queries that are mixed with positives.
+"""SANE: contrastive learning (MoCo) with labels refined by the network (SLR) and momentum mixup.
 
-Zhou, Xiong, Yuan, Hoi, Algorithm 1, in MoCo's frame: an encoder f is trained by SGD to tell which keys, encoded by its
-moving average g, are of the same image as a query. The loss (Eq. 9) is (1 − λ)·L_c of the queries with one-hot labels
-plus λ·L_c of virtual queries with labels over all keys as the query's positive sees them (Eqs. 5 and 8). Labels of
-classes are not trained with. Claims: the refinery's p and q and momentum mixup each raise the accuracy of neighbours
-and of a linear probe, λ near ½ is best, and momentum mixup beats vanilla mixup.
+Zhou, Xiong, Yuan, Hoi, Algorithm 1, based on MoCo. An encoder f is trained by SGD to recognize which keys, encoded by
+its moving average g, come from the same image as a query. The loss (Eq. 9) is (1 − λ)·L_c of the queries with one-hot
+labels plus λ·L_c of virtual queries with labels over all keys, refined by the query's positive (Eqs. 5 and 8). Class
+labels are not used in training. Claims: p and q of the refinery and momentum mixup each raise the accuracy of nearest
+neighbours and of a linear probe; λ near ½ is best; momentum mixup beats vanilla mixup.
 
-Which method a run is: `refinery: none, mixup: none` is MoCo on the shared key set (so is λ = 0, step for step);
-`refinery: none` with a mixup is a row of Table 6; `mixup: none` are the rows of Table 4 without it, where the second
+Which method a run is: `refinery: none, mixup: none` is MoCo on the shared key set (so is λ = 0, step for step).
+`refinery: none` with a mixup is a row of Table 6. `mixup: none` are the rows of Table 4 without mixup; there the second
 term has the query itself, or its strong view, with refined labels.
 
-Readings. The positive's similarity to keys is of g's features, as Algorithm 1 computes no others: x̃ is then as similar
-to itself as can be, which is why q is needed. θ and the partner k are drawn for each query anew, k from the whole
-batch. Keys stay those of the weak positives when mixup takes strong views (steps 3 and 6). Vanilla mixup with strong
-views mixes two strong queries: with one of them weak it would be momentum mixup. Where crops are of another size than
-queries, the queries are scaled to it before they are mixed. Running statistics of batch norm are those of the plain
-queries, like which the images are that features are wanted of; g, which is never evaluated, goes by those of its batch.
-The paper says nothing of MoCo's batch norm over shuffled parts of a batch: here it is over the whole batch.
-The rate follows its cosine step by step, decay is on all weights, incomplete batches are left out, ι is 1 − the
-momentum of MoCo's own examples (0.01 for CIFAR-10, 0.001 for ImageNet). As the paper has it, z leaves out a part that
-is off.
+Readings. The positive's similarity to keys uses the features of g, because Algorithm 1 computes no others. So x̃ has the
+largest possible similarity to itself, which is why q is needed. θ and the partner k are drawn independently for each
+query, k from the whole batch. Keys are those of the weak positives even if mixup uses strong views (steps 3 and 6).
+Vanilla mixup with strong views mixes two strong queries: with one of them weak it would be momentum mixup. If crops
+have another size than queries, the queries are scaled to it before they are mixed. The running statistics of batch norm
+are those of the plain queries, which resemble the images whose features are evaluated. g is never evaluated and uses
+the statistics of its batch. The paper does not mention MoCo's shuffled batch norm: here batch norm is over the whole
+batch. The learning rate follows its cosine at every step, weight decay applies to all weights, and incomplete batches
+are left out. ι is 1 − the momentum of MoCo's own examples (0.01 for CIFAR-10, 0.001 for ImageNet). As in the paper, z
+omits p or q if it is switched off.
 """
 
 import math
@@ -32,110 +32,138 @@ from torch import Tensor
 from mislabel.tasks.data.images import Images
 from mislabel.tasks.images import image_training
 from mislabel.tasks.images.derivatives import descend
-from mislabel.tasks.images.image_training import Pictures
+from mislabel.tasks.images.image_training import OPTIMIZER_HELP, PIXELS_HELP, ImageTraining
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.self_labeling.batches import AUGMENTATIONS, Batches, crop_sizes, loaded, scaled
 from mislabel.tasks.self_labeling.contrast import contrast, key_set, log_similarity, one_hot, one_hot_contrast, unit
 from mislabel.tasks.self_labeling.encoders import ENCODERS, LAYERED, Encoder, encoder, loadable
-from mislabel.tasks.self_labeling.evaluation import METRICS as OF_FEATURES
+from mislabel.tasks.self_labeling.evaluation import METRICS as FEATURE_METRICS
 from mislabel.tasks.self_labeling.evaluation import Evaluation, evaluated, labels_given
-from mislabel.tasks.self_labeling.keys import NOBODY, Dictionary, enqueued, random_dictionary
+from mislabel.tasks.self_labeling.keys import NO_SAMPLE, Dictionary, enqueued, random_dictionary
 from mislabel.tasks.self_labeling.mixup import MIXUPS, beta, mixed, partners
 from mislabel.tasks.self_labeling.quality import quality
 from mislabel.tasks.self_labeling.refinery import REFINERIES, Refined, refined
 from mislabel.tasks.task import Metric, State, Task
 
-_TARGET, _VELOCITY = "target.", "velocity."
+_TARGET = "target."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Params(Evaluation, Pictures):
-    steps: int = shape(2000, at_least=1, help="training steps T")
-    frames: int = shape(11, at_least=2, help="how often metrics are measured, first and last step included")
-    spacing: str = shape("linear", choices=("linear", "log"), help="how the measured steps are spaced")
-    pixels: str = shape(
-        "standardized", choices=("unit", "standardized"), help="pixels go from 0 to 1, or have mean 0 and deviation 1"
+class Params(Evaluation, ImageTraining):
+    steps: int = shape(2000, at_least=1, help="SGD steps T, one batch each")
+    frames: int = shape(11, at_least=2, help="how many times metrics are measured, including step 0 and the last step")
+    spacing: str = shape("linear", choices=("linear", "log"), help="spacing of the measured steps")
+    pixels: str = shape("standardized", choices=("unit", "standardized"), help=PIXELS_HELP)
+    network: str = shape(
+        "convnet",
+        choices=ENCODERS,
+        help="backbone of the encoder (convnet: 3×3 convolutions of stride 2 with batch norm)",
     )
-    network: str = shape("convnet", choices=ENCODERS, help="backbone of the encoders")
-    depth: int = shape(0, at_least=0, help="convolutions or blocks of a convnet, resnet9 or resnet20; 0: as usual")
-    width: int = shape(0, at_least=0, help="channels of their first convolution; 0: as usual")
-    stem: str = shape("small", choices=("small", "imagenet"), help="a ResNet's first layers: for small images or large")
-    init_scale: float = knob(1.0, above=0, help="initial weights are multiplied by it")
-    head_layers: int = shape(3, at_least=1, help="dense layers of the head")
-    head_width: int = shape(0, at_least=0, help="neurons of its hidden layers; 0: as many as features")
+    depth: int = shape(
+        0, at_least=0, help="convolutions of a convnet, or blocks of a resnet9 or resnet20; 0: the network's default"
+    )
+    width: int = shape(
+        0, at_least=0, help="channels of the first convolution of these networks; 0: the network's default"
+    )
+    stem: str = shape(
+        "small",
+        choices=("small", "imagenet"),
+        help="first layers of a resnet18, 34 or 50: for small images, or as for ImageNet",
+    )
+    init_scale: float = knob(1.0, above=0, help="factor on the initial weights")
+    head_layers: int = shape(3, at_least=1, help="dense layers of the projection head")
+    head_width: int = shape(
+        0, at_least=0, help="neurons in each hidden layer of the head; 0: as many as the backbone has features"
+    )
     embedding: int = shape(128, at_least=2, help="dimension of queries and keys")
     augmentation: str = shape(
-        "cifar10", choices=tuple(AUGMENTATIONS), help="weak views, as MoCo has them for this data"
+        "cifar10",
+        choices=tuple(AUGMENTATIONS),
+        help="weak augmentation: MoCo's for CIFAR-10 (no blur), or MoCo v2's for ImageNet",
     )
-    smallest_crop: float = shape(0.0, at_least=0, at_most=1, help="least share of an image in a view; 0: as MoCo's")
-    view_size: int = shape(0, at_least=0, help="height and width of views; 0: those of the images")
-    dictionary: int = shape(4096, at_least=1, help="keys b beside those of the batch")
-    refinery: str = shape("both", choices=REFINERIES, help="which of p and q refine the labels of virtual queries")
-    mixup: str = shape("momentum", choices=MIXUPS, help="what queries are mixed with: nothing, queries or positives")
+    smallest_crop: float = shape(
+        0.0, at_least=0, at_most=1, help="smallest share of an image's area in a view; 0: as in MoCo (0.08 or 0.2)"
+    )
+    view_size: int = shape(0, at_least=0, help="height and width of views in pixels; 0: those of the images")
+    dictionary: int = shape(
+        4096, at_least=1, help="queue size b: number of keys in the dictionary, in addition to the batch's positives"
+    )
+    refinery: str = shape(
+        "both", choices=REFINERIES, help="which of p and q refine the labels of virtual queries (Eq. 5)"
+    )
+    mixup: str = shape(
+        "momentum",
+        choices=MIXUPS,
+        help="what queries are mixed with (Eq. 8): nothing, other queries (vanilla), or positives (momentum)",
+    )
     mixup_views: str = shape(
-        "same", choices=("same", "weak", "strong"), help="views for that: those already there, or further ones"
+        "same",
+        choices=("same", "weak", "strong"),
+        help="views for mixing: those of query and positive, or additional weak or strong views",
     )
     crops: str = shape(
-        "", help='sizes of these further views, as in "224, 192, 160, 128, 96"; empty: that of all views'
+        "", help='multi-crop: sizes of the additional views, as in "224, 192, 160, 128, 96"; empty: one, of view_size'
     )
-    decay_shape: str = shape("cosine", choices=("cosine", "drops"), help="the rate decays by a cosine to 0, or drops")
-    optimizer: str = shape("momentum", choices=("sgd", "momentum"), help="plain steps, or steps with momentum")
-    learning_rate: float = knob(0.03, above=0, help="learning rate at the start")
-    weight_decay: float = knob(1e-4, at_least=0, help="weight decay")
-    tau: float = knob(0.2, above=0, help="temperature τ of similarities")
-    tau_prime: float = knob(0.8, above=0, at_most=1, help="sharpness τ′ of refined labels")
-    m1: float = knob(0.0, at_least=0, help="confidence μ in refined labels at the start")
-    m2: float = knob(1.0, at_least=0, help="confidence μ in refined labels at the end")
-    kappa: float = knob(2.0, above=0, help="shares of a mix are Beta(κ, κ)")
-    mixup_weight: float = knob(0.5, between=(0, 1), help="weight λ of the loss of virtual queries")
-    iota: float = knob(0.01, above=0, at_most=1, help="share ι of the encoder that its moving average takes in a step")
+    decay_shape: str = shape(
+        "cosine",
+        choices=("cosine", "drops"),
+        help="schedule of the learning rate: cosine decay to 0 at the last step, or drops (see drops, drop)",
+    )
+    optimizer: str = shape("momentum", choices=("sgd", "momentum"), help=OPTIMIZER_HELP)
+    learning_rate: float = knob(0.03, above=0, help="initial learning rate of the optimizer (SGD)")
+    weight_decay: float = knob(1e-4, at_least=0, help="weight decay (L2 penalty, as in torch's SGD) on all weights")
+    tau: float = knob(0.2, above=0, help="τ: temperature of similarities")
+    tau_prime: float = knob(0.8, above=0, at_most=1, help="τ′: temperature that sharpens p and q in refined labels")
+    m1: float = knob(0.0, at_least=0, help="m₁: μ at the first step; μ weights p and q in refined labels")
+    m2: float = knob(1.0, at_least=0, help="m₂: μ at the last step")
+    kappa: float = knob(2.0, above=0, help="κ: mixing shares θ are drawn from Beta(κ, κ)")
+    mixup_weight: float = knob(0.5, between=(0, 1), help="λ: weight of the virtual queries in the loss (Eq. 9)")
+    iota: float = knob(0.01, above=0, at_most=1, help="ι: step of the moving average, g ← (1 − ι)·g + ι·f")
 
 
 def conflicts(params: Params) -> Iterable[str]:
     yield from image_training.conflicts(params)
     if params.network not in LAYERED and (params.depth or params.width):
-        yield f"network: {params.network} has its own depth and width; leave them at 0"
+        yield f"network: {params.network} has a fixed depth and width; leave them at 0"
     if params.network in LAYERED and params.stem == "imagenet":
-        yield f"stem: {params.network} has one of its own; leave it at small"
+        yield f"stem: {params.network} has a fixed stem; leave it at small"
     try:
         sizes = crop_sizes(params.crops)
     except ValueError:
         yield f'crops: {params.crops!r} is not a list of sizes, as in "224, 192, 160, 128, 96"'
         return
     if len(set(sizes)) < len(sizes):
-        yield f"crops: {params.crops!r} names a size twice, and both would be the same view; name each once"
+        yield f"crops: {params.crops!r} names a size twice; name each size once"
     if sizes and params.mixup_views == "same":
-        yield "crops: views that are already there have their sizes; make mixup_views weak or strong"
+        yield "crops: only additional views have sizes; make mixup_views weak or strong"
 
 
 METRICS = {
-    "loss": Metric("L of Eq. 9, on the batch that comes next"),
+    "loss": Metric("L of Eq. 9, on the next batch"),
     "contrast_loss": Metric("L_c of the queries with one-hot labels"),
     "mixup_loss": Metric("L_c of the virtual queries with refined labels"),
-    **OF_FEATURES,
-    "mu": Metric("confidence μ_t in refined labels"),
-    "alpha": Metric("weight α of p in refined labels, mean over queries"),
-    "beta": Metric("weight β of q in refined labels, mean over queries"),
-    "positive_similarity": Metric("cosine of a query and its positive's key, mean"),
-    "key_similarity": Metric("cosine of a query and a key of the dictionary, mean"),
+    **FEATURE_METRICS,
+    "mu": Metric("μ_t, from m₁ to m₂ by a cosine"),
+    "alpha": Metric("weight α of p in refined labels (Eq. 5), mean over queries"),
+    "beta": Metric("weight β of q in refined labels (Eq. 5), mean over queries"),
+    "positive_similarity": Metric("mean cosine between a query and the key of its positive"),
+    "key_similarity": Metric("mean cosine between a query and a key of the dictionary"),
     "label_distance": Metric(
-        "‖ỹ − y*‖ of refined labels from ideal ones, which are even over keys of the query's class"
+        "mean ‖ỹ − y*‖ over queries; the ideal label y* is uniform over the keys of the query's class"
     ),
-    "one_hot_distance": Metric("the same of one-hot labels"),
-    "label_class_mass": Metric("what refined labels put on keys of the query's class"),
-    "label_others_class_mass": Metric(
-        "the same of what they put on other keys than the positive, as a share of it", may_be_absent=True
-    ),
-    "label_agreement": Metric("share of queries whose class has most of the refined label"),
-    "label_entropy": Metric("entropy of refined labels, mean"),
-    "label_confidence": Metric("largest entry of refined labels, mean"),
+    "one_hot_distance": Metric("mean ‖y − y*‖ of the one-hot labels y"),
+    "label_class_mass": Metric("share of a refined label on keys of the query's class, mean over queries"),
+    "label_others_class_mass": Metric("the same among the keys other than the positive", may_be_absent=True),
+    "label_agreement": Metric("share of queries whose own class has the largest share of the refined label"),
+    "label_entropy": Metric("mean entropy of refined labels"),
+    "label_confidence": Metric("mean largest entry of refined labels"),
 }
 
 
 @dataclass(frozen=True)
 class Losses:
-    """What one step computes before it moves weights."""
+    """The result of one step's forward pass."""
 
     total: Tensor  # l
     contrast: Tensor  # l
@@ -152,8 +180,7 @@ def init(lanes: Lanes[Params]) -> State:
     w = f.init(lanes)
     dictionary = random_dictionary(lanes, lanes.shape.dictionary, f.dim)
     state = w | {f"{_TARGET}{name}": w[name].clone() for name in f.weights}
-    if lanes.shape.optimizer == "momentum":
-        state |= {f"{_VELOCITY}{name}": torch.zeros_like(w[name]) for name in f.weights}
+    state |= image_training.initial_velocities(lanes, f, w)
     step = torch.zeros(len(lanes), dtype=torch.int64, device=lanes.device)
     return state | {"keys": dictionary.keys, "key_samples": dictionary.samples, "step": step}
 
@@ -167,15 +194,15 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
         w = {name: tensor.requires_grad_() for name, tensor in f.trained(state).items()}
         with torch.enable_grad():
             losses = _losses(lanes, f, state | w, batches, index, step, whole)
-            # Lanes don't touch each other, so the derivative of the sum is that of each.
+            # Lanes are independent, so the derivative of the sum is that of each lane.
             grads = torch.autograd.grad(losses.total.sum(), list(w.values()))
         for tensor in w.values():
             tensor.requires_grad_(False)
         _descend(lanes, f, state, dict(zip(w, grads, strict=True)), step, batches)
         for name in f.weights:
             state[f"{_TARGET}{name}"].lerp_(state[name], lanes.column("iota", state[name].dim() - 1))
-        held = enqueued(Dictionary(state["keys"], state["key_samples"]), losses.positives, index, step)
-        state |= {"keys": held.keys, "key_samples": held.samples}
+        dictionary = enqueued(Dictionary(state["keys"], state["key_samples"]), losses.positives, index, step)
+        state |= {"keys": dictionary.keys, "key_samples": dictionary.samples}
         state |= {name: tensor.detach() for name, tensor in losses.buffers.items()}
     return state | {"step": torch.full_like(s["step"], stop)}
 
@@ -183,7 +210,7 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
 def _losses(
     lanes: Lanes[Params], f: Encoder, state: State, batches: Batches, index: Tensor, step: int, whole: bool = True
 ) -> Losses:
-    """Steps 2 to 9 of Algorithm 1; not `whole` where virtual queries have no weight in any lane."""
+    """Steps 2 to 9 of Algorithm 1. Not `whole`: skip virtual queries, which have no weight in any lane."""
     images, tau, weight = batches.images(index), lanes["tau"], lanes["mixup_weight"]
     x = batches.views.weak(lanes, "query", images, step)
     x_tilde = batches.views.weak(lanes, "positive", images, step)
@@ -200,11 +227,11 @@ def _losses(
     if lanes.shape.mixup == "none" and lanes.shape.mixup_views == "same":
         virtual = plain if lanes.shape.refinery == "none" else contrast(logits, labels.labels)
     elif whole:
-        said = [
+        losses = [
             contrast(log_similarity(unit(f.forward(state, x_prime, training=True).outputs), keys, tau), y_prime)
             for x_prime, y_prime in _virtual(lanes, batches, images, x, x_tilde, labels.labels, step)
         ]
-        virtual = torch.stack(said).mean(dim=0)
+        virtual = torch.stack(losses).mean(dim=0)
     total = torch.lerp(plain, virtual, weight)
     return Losses(total, plain, virtual, positives, logits, labels, seen.buffers)
 
@@ -212,7 +239,7 @@ def _losses(
 def _virtual(
     lanes: Lanes[Params], batches: Batches, images: Tensor, x: Tensor, x_tilde: Tensor, labels: Tensor, step: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Virtual queries x′ and their labels y′, one crop after the other (Eq. 8)."""
+    """Virtual queries x′ and their labels y′, crop by crop (Eq. 8)."""
     p = lanes.shape
     for crop in batches.crops:
         name = f"crop{crop.size}"
@@ -238,9 +265,7 @@ def _descend(
     rate = image_training.rate_at(lanes, step / batches.per_epoch)
     if p.decay_shape == "cosine":
         rate = annealed(lanes["learning_rate"], step, p.steps)
-    velocity = None
-    if p.optimizer == "momentum":
-        velocity = {name: state[f"{_VELOCITY}{name}"] for name in f.weights}
+    velocity = image_training.velocities(lanes, f, state)
     descend(f.trained(state), grads, rate, lanes["weight_decay"], lanes["momentum"], velocity)
 
 
@@ -264,10 +289,10 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 
 
 def _quality(now: Losses, data: Images, index: Tensor, key_samples: Tensor) -> dict[str, Tensor]:
-    """By the true classes of queries and keys."""
+    """Metrics of the labels, from the true classes of queries and keys."""
     queries = data.train_y[index]  # l s
-    held = torch.where(key_samples == NOBODY, NOBODY, data.train_y[key_samples])  # l b
-    keys, k = torch.cat([queries, held], dim=1), len(data.classes)
+    dictionary = torch.where(key_samples == NO_SAMPLE, NO_SAMPLE, data.train_y[key_samples])  # l b
+    keys, k = torch.cat([queries, dictionary], dim=1), len(data.classes)
     refined, plain = (quality(labels, queries, keys, k) for labels in (now.refined.labels, one_hot(now.logits)))
     return {
         "label_distance": refined.distance,
@@ -281,7 +306,7 @@ def _quality(now: Losses, data: Images, index: Tensor, key_samples: Tensor) -> d
 
 
 def weights(lanes: Lanes[Params], s: State) -> State:
-    """The backbones, by the names and in the layout in which torchvision's ResNets load them."""
+    """The backbones, with the names and layout that torchvision's ResNets load."""
     return loadable(_encoder(lanes).backbone, s)
 
 
@@ -323,5 +348,5 @@ def confidence(m1: Tensor, m2: Tensor, step: int, steps: int) -> Tensor:
 
 
 def annealed(rate: Tensor, step: int, steps: int) -> Tensor:
-    """The learning rate, cosine decayed to 0; (l)."""
+    """The learning rate with cosine decay to 0; (l)."""
     return rate * ((math.cos(math.pi * step / steps) + 1) / 2)

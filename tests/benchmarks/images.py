@@ -17,7 +17,7 @@ from mislabel.tasks.data.images import AbsentData, images
 from mislabel.tasks.device import allocator
 from mislabel.tasks.images import image_training
 from mislabel.tasks.images.build_network import NetworkParams, build
-from mislabel.tasks.images.image_training import Pictures
+from mislabel.tasks.images.image_training import ImageTraining
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Pack
 from mislabel.tasks.registry import find_task
@@ -29,7 +29,7 @@ _ROUNDS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Params(Pictures, NetworkParams):
+class Params(ImageTraining, NetworkParams):
     pass
 
 

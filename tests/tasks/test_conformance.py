@@ -131,7 +131,7 @@ BROKEN: dict[str, tuple[Task[Params], Callable[[Task[Any]], None]]] = {
             GOOD,
             init=lambda lanes: {"w": init(lanes)["w"] + 0 * lanes.once("crowd", lambda: crowd(lanes))},
             advance=lambda lanes, s, start, stop: {
-                "w": advance(lanes, s, start, stop)["w"] + lanes.once("crowd", list)
+                "w": advance(lanes, s, start, stop)["w"] + lanes.once("crowd", torch.Tensor)
             },
         ),
         conformance.merging_two_packs_moves_no_lane,

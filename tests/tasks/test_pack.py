@@ -242,7 +242,8 @@ def test_what_lanes_keep_is_joined() -> None:
     for lanes, start in ((first, 0), (second, 1)):
         numbers = torch.arange(start, start + len(lanes))
         lanes.once("data", lambda numbers=numbers: (numbers, Kept(numbers * 10)))  # type: ignore[misc]
-    plain, kept = first.joined(second).once("data", list)
+    joined: Any = first.joined(second)
+    plain, kept = joined.once("data", list)
     assert plain.tolist() == [0, 1, 2]
     assert kept.numbers.tolist() == [0, 10, 20]
     assert kept.nothing is None

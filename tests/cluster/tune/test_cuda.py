@@ -12,7 +12,7 @@ from mislabel.sweeps.plan.speed import LocalProfiler, measure_speed
 from mislabel.sweeps.run.inline import run_inline
 from mislabel.sweeps.run.launch import Machine
 from mislabel.sweeps.store.store import Store
-from mislabel.tasks.device.determinism import be_exact
+from mislabel.tasks.device.determinism import make_deterministic
 from mislabel.tasks.device.memory import is_out_of_memory, memory_of, peak_bytes
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Pack
@@ -27,7 +27,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
 def final_metrics(name: str, device: torch.device) -> dict[str, np.ndarray]:
-    be_exact(device)  # as workers are: convolutions are else rounded
+    make_deterministic(device)  # as workers are: convolutions are else rounded
     task = find_task(name)
     settings = task.settings({**{n: p.default for n, p in task.parameters.items()}, **task.small})
     pack: Pack[Any] = Pack(task, Lanes([settings] * 3, [0, 1, 2], device))

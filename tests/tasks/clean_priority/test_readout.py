@@ -27,19 +27,19 @@ def test_residuals_are_the_derivative_of_the_loss_by_the_logits(classes: int) ->
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_sides_are_the_signs_of_residuals_however_large_outputs_are(classes: int) -> None:
     outputs, y = some(classes)
-    labels = readout.whole_labels(y, classes, torch.float64)
-    assert torch.equal(readout.sides(labels), readout.residuals(outputs, labels).sign())
+    labels = readout.one_hot_labels(y, classes, torch.float64)
+    assert torch.equal(readout.residual_signs(labels), readout.residuals(outputs, labels).sign())
     certain = torch.full_like(outputs, -200.0).float()
     certain[..., 0] = 200.0  # what is said of the first logit is 1 in single precision
     yes = torch.full_like(y, 1 if classes == 2 else 0)
-    labels = readout.whole_labels(yes, classes, torch.float32)
+    labels = readout.one_hot_labels(yes, classes, torch.float32)
     assert (readout.residuals(certain, labels)[..., 0] == 0).all()
-    assert (readout.sides(labels)[..., 0] == -1).all()
+    assert (readout.residual_signs(labels)[..., 0] == -1).all()
 
 
 def test_two_classes_have_one_logit_and_the_logistic_loss() -> None:
     outputs, y = some(2)
-    labels = readout.whole_labels(y, 2, torch.float64)
+    labels = readout.one_hot_labels(y, 2, torch.float64)
     sign = 2.0 * y - 1
     torch.testing.assert_close(readout.losses(outputs, labels), torch.log1p(torch.exp(-sign * outputs[..., 0])))
     assert torch.equal(readout.wrong(outputs, y), sign * outputs[..., 0] < 0)
@@ -48,7 +48,7 @@ def test_two_classes_have_one_logit_and_the_logistic_loss() -> None:
 
 def test_more_classes_have_a_logit_each_and_cross_entropy() -> None:
     outputs, y = some(4)
-    labels = readout.whole_labels(y, 4, torch.float64)
+    labels = readout.one_hot_labels(y, 4, torch.float64)
     expected = functional.cross_entropy(outputs.flatten(0, 1), y.flatten(), reduction="none").view(2, 5)
     torch.testing.assert_close(readout.losses(outputs, labels), expected)
     assert torch.equal(readout.wrong(outputs, y), outputs.max(dim=2).indices != y)

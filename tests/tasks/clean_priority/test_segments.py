@@ -88,7 +88,7 @@ def test_gradients_and_sums_are_those_of_a_loop_over_samples(params: Params, mea
     state, parts = task.advance(lanes, task.init(lanes), 0, 5), _segments(lanes)
     classes = len(image_training.loaded(lanes).classes)
     for class_, kind in [(0, CLEAN), (classes - 1, NOISY)]:
-        seen = segments.look(lanes, _network(lanes), state, parts, class_, kind)
+        seen = segments.measure_segment(lanes, _network(lanes), state, parts, class_, kind)
         index, count = parts.rows(class_, kind, measured // (2 * classes))
         for lane in range(2):
             samples = [
@@ -106,7 +106,7 @@ def test_angles_of_samples_are_those_between_their_own_gradients_and_the_clean_s
     lanes = lanes_of(Params(**{**vars(params), "histogram_samples": 5}), 0.3, 0.05)
     state, parts, network = task.init(lanes), _segments(lanes), _network(lanes)
     classes, class_, lane = len(image_training.loaded(lanes).classes), 1, 0
-    clean = segments.look(lanes, network, state, parts, class_, CLEAN).gradient
+    clean = segments.measure_segment(lanes, network, state, parts, class_, CLEAN).gradient
     found = class_angles(lanes, network, state, parts, class_, clean)
     reference = sum(one_sample(lanes, state, lane, i, class_)["row"] for i in members(lanes, lane, class_, CLEAN))
     assert isinstance(reference, Tensor)
@@ -130,7 +130,7 @@ def test_angles_of_samples_are_those_between_their_own_gradients_and_the_clean_s
 def test_a_lane_with_few_noisy_samples_has_no_more_angles_than_that() -> None:
     lanes = lanes_of(Params(**{**vars(BINARY), "histogram_samples": 5}), 0.05, 0.0)
     state, parts, network = task.init(lanes), _segments(lanes), _network(lanes)
-    clean = segments.look(lanes, network, state, parts, 0, CLEAN).gradient
+    clean = segments.measure_segment(lanes, network, state, parts, 0, CLEAN).gradient
     found = class_angles(lanes, network, state, parts, 0, clean)
     assert found["noisy"].isnan().sum(dim=1).tolist() == [3, 5]  # 2 of 30 are noisy
     assert found["clean"].isfinite().all()

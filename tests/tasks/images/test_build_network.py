@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mislabel.tasks.images.architectures import KINDS
-from mislabel.tasks.images.build_network import architecture_conflicts, build, has_batch_norm
+from mislabel.tasks.images.build_network import build, has_batch_norm, network_conflicts
 from mislabel.tasks.images.derivatives import along, gradients
 from mislabel.tasks.images.layered import LayeredNetwork
 from mislabel.tasks.images.network import Seen
@@ -287,9 +287,9 @@ def test_the_first_layers_norm_is_measured() -> None:
 
 
 def test_what_does_not_go_together_is_said() -> None:
-    assert list(architecture_conflicts(Params())) == []
-    assert len(list(architecture_conflicts(Params(network="resnet18", width=3, parametrization="ntk")))) == 2
-    (text,) = architecture_conflicts(Params(network="resnet50", init="torch"))
+    assert list(network_conflicts(Params())) == []
+    assert len(list(network_conflicts(Params(network="resnet18", width=3, parametrization="ntk")))) == 2
+    (text,) = network_conflicts(Params(network="resnet50", init="torch"))
     assert text.startswith("init: resnet50")
 
 

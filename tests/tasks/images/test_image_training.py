@@ -14,13 +14,13 @@ from mislabel.tasks.data.images import DataError
 from mislabel.tasks.images import image_training
 from mislabel.tasks.images.build_network import NetworkParams, build
 from mislabel.tasks.images.dense import DenseNetwork
-from mislabel.tasks.images.image_training import Pictures
+from mislabel.tasks.images.image_training import ImageTraining
 from mislabel.tasks.images.network import Network
 from mislabel.tasks.lanes import Lanes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Params(Pictures, NetworkParams):
+class Params(ImageTraining, NetworkParams):
     pass
 
 
@@ -252,16 +252,15 @@ def test_a_gpu_trains_nearly_alike_when_it_is_faster(
 @pytest.mark.parametrize("settings", [{"samples": 21, "steps": 2}, {"batch": 1}, {"samples": 1, "batch": 0}], ids=str)
 def test_batch_norm_of_a_single_image_is_refused_where_its_features_are_single_pixels(settings: dict[str, Any]) -> None:
     deep = {"network": "resnet18", "depth": 0, "width": 0, **settings}
-    text = "batch: some steps take a single image of 1×8×8, with which resnet18's batch norm can't train; take another"
-    with pytest.raises(DataError, match=text):
+    with pytest.raises(DataError, match="batch: .*1×8×8.*resnet18"):
         image_training.data_of(params_of(**deep))
-    assert image_training.data_of(params_of(**{**deep, "network": "resnet20"}))  # has 2×2 of them
+    assert image_training.data_of(params_of(**{**deep, "network": "resnet20"}))  # has 2×2 features
     assert image_training.data_of(params_of(**settings))
 
 
 def test_a_network_that_is_too_deep_for_its_images_is_refused() -> None:
     assert image_training.data_of(params_of(network="cnn", depth=2))
-    with pytest.raises(DataError, match="images of 1×8×8 are too small for cnn of depth 5; take a smaller depth"):
+    with pytest.raises(DataError, match="network: .*1×8×8.*cnn of depth 5"):
         image_training.data_of(params_of(network="cnn", depth=5))
 
 
@@ -271,18 +270,18 @@ def test_batch_norm_trains_where_no_step_takes_a_single_image() -> None:
         assert image_training.data_of(params_of(**deep, **settings))
 
 
-def test_what_can_not_be_is_said() -> None:
+def test_impossible_settings_are_refused() -> None:
     assert list(image_training.conflicts(params_of(drops="100, 150"))) == []
     for drops in ("soon", "every 0", "every now"):
         (text,) = image_training.conflicts(params_of(drops=drops))
-        assert text.startswith(f"drops: {drops!r} is neither epochs")
-    with pytest.raises(DataError, match="batch: 51 images per step are more than the 50 for training; ask for fewer"):
+        assert text.startswith(f"drops: {drops!r}")
+    with pytest.raises(DataError, match="batch: 51 .* 50 "):
         image_training.data_of(params_of(batch=51))
-    with pytest.raises(DataError, match="'11' is not a class of digits"):
+    with pytest.raises(DataError, match="'11'.*digits"):
         image_training.data_of(params_of(classes="0, 11"))
-    with pytest.raises(DataError, match="2,500 train samples of class 0, of which digits has"):
+    with pytest.raises(DataError, match="2,500 .*class 0.*digits"):
         image_training.data_of(params_of(samples=5000))
-    with pytest.raises(DataError, match="classes: 7 alone, of digits; at least two classes are needed"):
+    with pytest.raises(DataError, match="classes: .*7.*digits"):
         image_training.data_of(params_of(classes="7", samples=0, batch=256))
     (checksum,) = image_training.data_of(params_of()).values()
     assert checksum.startswith("sha256:")

@@ -6,7 +6,7 @@ import torch
 from mislabel.tasks.images.build_network import build
 from mislabel.tasks.images.image_training import loaded
 from mislabel.tasks.lanes import Lanes
-from mislabel.tasks.misclassification.firing import associated, balanced, look
+from mislabel.tasks.misclassification.firing import associated, balanced, evaluate
 from mislabel.tasks.misclassification.images import Params
 
 
@@ -48,7 +48,7 @@ def test_a_look_counts_firing_image_by_image(network: str) -> None:
     def loss(outputs: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
         return -outputs.log_softmax(dim=2)[:, range(len(classes)), classes]
 
-    found = look(lanes, net, s, x, y, 10, loss)
+    found = evaluate(lanes, net, s, x, y, 10, loss)
     pixels = x.double()
     pixels = (pixels - pixels.mean()) / pixels.std(correction=0)
     for lane in range(2):
@@ -83,7 +83,7 @@ def test_outputs_that_are_not_numbers_have_no_error() -> None:
     data = loaded(lanes)
     net = build(lanes.shape, data.size, 10)
     s = {name: torch.full_like(tensor, torch.nan) for name, tensor in net.init(lanes).items()}
-    found = look(lanes, net, s, data.train_x, data.train_y, 10, lambda outputs, y: outputs.sum(dim=2))
+    found = evaluate(lanes, net, s, data.train_x, data.train_y, 10, lambda outputs, y: outputs.sum(dim=2))
     assert found.error.isnan().all()
 
 
@@ -98,7 +98,7 @@ def test_a_class_without_images_is_left_out_of_the_comparison() -> None:
 
     of_two = data.train_y < 2
     x, y = data.train_x[of_two], data.train_y[of_two]
-    found, right = look(lanes, net, s, x, y, 3, loss), look(lanes, net, s, x, y, 2, loss)
+    found, right = evaluate(lanes, net, s, x, y, 3, loss), evaluate(lanes, net, s, x, y, 2, loss)
     assert right.class_neurons.item() > 0
     assert found.class_neurons.tolist() == right.class_neurons.tolist()
     assert torch.equal(found.firing, torch.nn.functional.pad(right.firing, (0, 1)))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.misclassification.hypercube import Params, _data, task
-from mislabel.tasks.misclassification.two_layers import look
+from mislabel.tasks.misclassification.two_layers import evaluate
 from mislabel.tasks.pack import Frame, Pack
 
 SMALL = Params(
@@ -146,11 +146,11 @@ def test_the_papers_ideal_network_is_right_and_sparse() -> None:
         "a": torch.ones(1, 2 * d),
         "c": torch.full((1,), -epsilon / 4),
     }
-    assert look(ideal, data.test_x).error(data.test_y).item() == 0
+    assert evaluate(ideal, data.test_x).error(data.test_y).item() == 0
     outside = data.y[0] > 0
-    active = look(ideal, data.x[:, outside]).firing.sum().item()
+    active = evaluate(ideal, data.x[:, outside]).firing.sum().item()
     assert active == pytest.approx(1 + (d - 1) * epsilon / 2, rel=0.1)
-    assert look(ideal, data.x[:, ~outside]).firing.sum().item() == 0
+    assert evaluate(ideal, data.x[:, ~outside]).firing.sum().item() == 0
 
 
 def test_interpolation_is_noted_as_of_a_run_that_stops_there() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.misclassification.noisy_loss import strengths
-from mislabel.tasks.misclassification.two_layers import Sgd, TwoLayers, all_right, initial_layers, look
+from mislabel.tasks.misclassification.two_layers import Sgd, TwoLayers, all_correct, evaluate, initial_layers
 
 
 def two_layers(**settings: object) -> TwoLayers:
@@ -67,7 +67,7 @@ def test_looking_counts_who_fires_and_gives_the_outputs() -> None:
     params = two_layers()
     lanes = Lanes([params] * 2, [0, 1])
     s, x = initial_layers(lanes), inputs(params, 2, 300)
-    seen = look(s, x)
+    seen = evaluate(s, x)
     y = torch.ones(2, 300, dtype=torch.float64)
     for lane in range(2):
         w, a, c = (s[name][lane] for name in ("w", "a", "c"))
@@ -83,8 +83,8 @@ def test_inputs_are_right_where_a_look_finds_no_error() -> None:
     lanes = Lanes([params] * 64, range(64))
     s, x = initial_layers(lanes), inputs(params, 64, 3)
     y = torch.ones(64, 3, dtype=torch.float64)
-    found = all_right(s, x, y)
-    assert found.tolist() == (look(s, x).error(y) == 0).tolist()
+    found = all_correct(s, x, y)
+    assert found.tolist() == (evaluate(s, x).error(y) == 0).tolist()
     assert 0 < found.sum() < 64
 
 
@@ -96,8 +96,8 @@ def test_outputs_that_are_zero_or_not_numbers_are_wrong_on_both_sides() -> None:
     for side in (-1.0, 1.0):
         y = torch.full((1, 4), side, dtype=torch.float64)
         for layers in (s, broken):
-            assert look(layers, x).error(y).item() == 1
-            assert not all_right(layers, x, y)
+            assert evaluate(layers, x).error(y).item() == 1
+            assert not all_correct(layers, x, y)
 
 
 def test_initial_layers_have_the_declared_spread() -> None:
@@ -123,7 +123,7 @@ def test_a_small_step_on_a_misclassified_sample_lowers_the_norm_of_every_layer(
 ) -> None:
     params = two_layers(dim=dim, width=width, loss=loss, biases=biases)
     s, x = initial_layers(Lanes([params], [seed])), inputs(params, 1, 1, seed)
-    f = look(s, x).outputs
+    f = evaluate(s, x).outputs
     # The proof's bound on the rate: a step changes squared norms by -2h|N|L' and at most (h·L')² times these; L' ≤ 1.
     squares = max((s["a"].square().sum() * x.square().sum()).item(), torch.bmm(x, s["w"]).relu().square().sum().item())
     assume(abs(f.item()) > 1e-4 * squares)

@@ -68,7 +68,7 @@ def test_torchvision_loads_a_backbone_with_imagenets_stem_and_says_the_same(netw
     theirs.load_state_dict(held | last, strict=True)
     theirs.fc = nn.Identity()
     with torch.no_grad():
-        torch.testing.assert_close(theirs.eval()(x[0]), f.said(state, x)[0], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(theirs.eval()(x[0]), f.features(state, x)[0], rtol=1e-4, atol=1e-4)
 
 
 def test_a_runs_backbone_is_its_own() -> None:

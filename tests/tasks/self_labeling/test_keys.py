@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mislabel.tasks.lanes import Lanes
-from mislabel.tasks.self_labeling.keys import NOBODY, enqueued, random_dictionary
+from mislabel.tasks.self_labeling.keys import NO_SAMPLE, enqueued, random_dictionary
 from mislabel.tasks.training import Training
 
 
@@ -13,8 +13,8 @@ def test_the_last_keys_are_kept_first_in_first_out(size: int, batch: int) -> Non
     lanes = Lanes([Training()] * 2, range(2))
     held = random_dictionary(lanes, size, 3)
     torch.testing.assert_close(held.keys.norm(dim=2), torch.ones(2, size))
-    assert (held.samples == NOBODY).all()
-    expected = [[(tuple(key), NOBODY) for key in held.keys[lane].tolist()] for lane in range(2)]
+    assert (held.samples == NO_SAMPLE).all()
+    expected = [[(tuple(key), NO_SAMPLE) for key in held.keys[lane].tolist()] for lane in range(2)]
     for step in range(9):
         keys = lanes.normal("key", batch, 3, steps=range(step, step + 1))[:, 0]
         samples = lanes.integers("sample", 100, batch, steps=range(step, step + 1))[:, 0]

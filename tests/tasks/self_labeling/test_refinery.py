@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mislabel.tasks.self_labeling.contrast import one_hot
-from mislabel.tasks.self_labeling.refinery import REFINERIES, refined, seen_by_positives, seen_of_others
+from mislabel.tasks.self_labeling.refinery import REFINERIES, other_similarity_labels, refined, similarity_labels
 
 SHARPNESS, CONFIDENCE = torch.tensor([0.8, 0.5], dtype=torch.float64), torch.tensor([0.7, 3.0], dtype=torch.float64)
 
@@ -65,7 +65,7 @@ def test_without_confidence_or_without_p_and_q_the_label_is_one_hot() -> None:
 
 def test_p_without_the_positive_itself_is_q() -> None:
     logits = logits_of(2)
-    p, q = seen_by_positives(logits, SHARPNESS), seen_of_others(logits, SHARPNESS)
+    p, q = similarity_labels(logits, SHARPNESS), other_similarity_labels(logits, SHARPNESS)
     itself = torch.eye(*logits.shape[1:], dtype=torch.bool)
     rest = p.masked_fill(itself, 0)
     torch.testing.assert_close(q, rest / rest.sum(dim=2, keepdim=True))
@@ -92,5 +92,5 @@ def test_two_queries_and_four_equal_keys_are_worked_by_hand() -> None:
 
 def test_a_smaller_tau_prime_is_sharper() -> None:
     logits = logits_of(4, lanes=1).expand(2, -1, -1)
-    blunt, sharp = seen_by_positives(logits, torch.tensor([1.0, 0.3], dtype=torch.float64)).amax(dim=2)
+    blunt, sharp = similarity_labels(logits, torch.tensor([1.0, 0.3], dtype=torch.float64)).amax(dim=2)
     assert (sharp > blunt).all()

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mislabel.tasks.misclassification.blocks import BLOCK, blocks, stretches
+from mislabel.tasks.blocks import BLOCK, blocks, stretches
 
 
 @given(start=st.integers(0, 5000), more=st.integers(0, 5000), numbers=st.integers(1, 10**6))
