@@ -34,7 +34,7 @@ from mislabel.tasks.images import image_training
 from mislabel.tasks.images.architectures import KINDS
 from mislabel.tasks.images.build_network import NTK_HELP, NetworkParams, build, has_batch_norm, network_conflicts
 from mislabel.tasks.images.derivatives import descend, gradients, linearized, sample_gradients
-from mislabel.tasks.images.image_training import BATCH_HELP, PIXELS_HELP, SAMPLES_HELP, ImageTraining
+from mislabel.tasks.images.image_training import BATCH_HELP, PIXELS_HELP, RATE_HELP, SAMPLES_HELP, ImageTraining
 from mislabel.tasks.images.network import Network
 from mislabel.tasks.images.torchvision_resnets import RESNETS
 from mislabel.tasks.lanes import Lanes
@@ -52,7 +52,7 @@ _PART = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Params(ImageTraining, NetworkParams):
-    steps: int = shape(1000, at_least=1, help="training steps")
+    steps: int = shape(1000, at_least=1, help="steps of gradient descent (SGD if batch is not 0), for every trajectory")
     spacing: str = shape("linear", choices=("linear", "log"), help="spacing of the measured steps")
     samples: int = shape(64, at_least=0, help=SAMPLES_HELP)
     pixels: str = shape("standardized", choices=("unit", "standardized"), help=PIXELS_HELP)
@@ -61,6 +61,7 @@ class Params(ImageTraining, NetworkParams):
     parametrization: str = shape("ntk", choices=("standard", "ntk"), help=NTK_HELP)
     trained: str = shape("plain, noisy, linear", help=f"the trajectories to train, a list of {', '.join(TRAJECTORIES)}")
     probes: int = shape(16, at_least=1, help="training images on which the tangent kernel is measured")
+    learning_rate: float = knob(0.1, above=0, help=f"{RATE_HELP}; the same for all trajectories")
     sigma: float = knob(
         1.0,
         at_least=0,

@@ -252,7 +252,7 @@ def test_a_gpu_trains_nearly_alike_when_it_is_faster(
 @pytest.mark.parametrize("settings", [{"samples": 21, "steps": 2}, {"batch": 1}, {"samples": 1, "batch": 0}], ids=str)
 def test_batch_norm_of_a_single_image_is_refused_where_its_features_are_single_pixels(settings: dict[str, Any]) -> None:
     deep = {"network": "resnet18", "depth": 0, "width": 0, **settings}
-    with pytest.raises(DataError, match="batch: .*1×8×8.*resnet18"):
+    with pytest.raises(DataError, match=r"batch: .*1×8×8.*resnet18"):
         image_training.data_of(params_of(**deep))
     assert image_training.data_of(params_of(**{**deep, "network": "resnet20"}))  # has 2×2 features
     assert image_training.data_of(params_of(**settings))
@@ -260,7 +260,7 @@ def test_batch_norm_of_a_single_image_is_refused_where_its_features_are_single_p
 
 def test_a_network_that_is_too_deep_for_its_images_is_refused() -> None:
     assert image_training.data_of(params_of(network="cnn", depth=2))
-    with pytest.raises(DataError, match="network: .*1×8×8.*cnn of depth 5"):
+    with pytest.raises(DataError, match=r"network: .*1×8×8.*cnn of depth 5"):
         image_training.data_of(params_of(network="cnn", depth=5))
 
 
@@ -275,13 +275,13 @@ def test_impossible_settings_are_refused() -> None:
     for drops in ("soon", "every 0", "every now"):
         (text,) = image_training.conflicts(params_of(drops=drops))
         assert text.startswith(f"drops: {drops!r}")
-    with pytest.raises(DataError, match="batch: 51 .* 50 "):
+    with pytest.raises(DataError, match=r"batch: 51 .* 50 "):
         image_training.data_of(params_of(batch=51))
-    with pytest.raises(DataError, match="'11'.*digits"):
+    with pytest.raises(DataError, match=r"'11'.*digits"):
         image_training.data_of(params_of(classes="0, 11"))
-    with pytest.raises(DataError, match="2,500 .*class 0.*digits"):
+    with pytest.raises(DataError, match=r"2,500 .*class 0.*digits"):
         image_training.data_of(params_of(samples=5000))
-    with pytest.raises(DataError, match="classes: .*7.*digits"):
+    with pytest.raises(DataError, match=r"classes: .*7.*digits"):
         image_training.data_of(params_of(classes="7", samples=0, batch=256))
     (checksum,) = image_training.data_of(params_of()).values()
     assert checksum.startswith("sha256:")
