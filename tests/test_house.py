@@ -1,6 +1,7 @@
 """The rules of the house: which way imports point, where each large package may be named, how long a module may be."""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -105,6 +106,11 @@ def test_the_rules_see_the_house() -> None:
 def test_imports_follow_the_order_of_the_packages() -> None:
     modules = [path for path in MODULES if path.name != "__init__.py"]
     assert [breach for path in modules for breach in against_the_order(path)] == []
+
+
+def test_contributing_shows_the_order_of_the_packages() -> None:
+    (text,) = re.findall(r"```text\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    assert [[f"mislabel.{name}" for name in line.split(", ")] for line in text.splitlines()] == ORDER
 
 
 def test_every_import_of_ours_begins_with_mislabel() -> None:

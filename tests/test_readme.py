@@ -21,7 +21,6 @@ from mislabel.sweeps.spec.model import EarlyTerminate, Method
 from mislabel.tasks.conformance import CHECKS
 from mislabel.tasks.registry import task_names
 from mislabel.tasks.task import Task
-from tests.test_house import ORDER
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -100,11 +99,6 @@ def test_files_and_folders_that_are_named_exist(text: str) -> None:
     assert linked or quoted
     for path in [*linked, *(each for each in quoted if "PAPER" not in each)]:
         assert (ROOT / path).exists(), path
-
-
-def test_contributing_shows_the_order_of_the_packages() -> None:
-    (text,) = _blocks(CONTRIBUTING, "text")
-    assert [[f"mislabel.{name}" for name in line.split(", ")] for line in text.splitlines()] == ORDER
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,7 @@ def test_weights_grow_by_the_inverse_step_size_until_the_growth_step(step_size: 
     )
 
 
-def test_neurons_align_the_better_the_smaller_they_start() -> None:
+def test_neurons_that_start_smaller_align_better() -> None:
     # A right triangle: √(‖θ*‖/m) along θ*, √η across.
     assert theory.final_alignment(0.09, 4, 0.64) == pytest.approx(0.4 / 0.5)
     assert theory.final_alignment(0.09, 4, 0.64, init_scale=0.01) > 0.9999
