@@ -93,15 +93,15 @@ def a_run_is_the_same_alone_and_in_a_pack(task: Task[Any]) -> None:
     settings = _settings(task, precision="float64")
     together = _trained(Pack(task, Lanes(settings, range(_LANES))))
     for lane, params in enumerate(settings):
-        alone = _trained(Pack(task, Lanes([params], [lane])))
-        _assert_same({lane: together[lane]}, {lane: alone[0]}, _ROUNDING)
+        alone = _trained(Pack(task, Lanes([params], [lane]), [lane]))
+        _assert_same({lane: together[lane]}, alone, _ROUNDING)
 
 
 def the_order_of_lanes_does_not_matter(task: Task[Any]) -> None:
     settings, order = _settings(task, precision="float64"), list(reversed(range(_LANES)))
     forward = _trained(Pack(task, Lanes(settings, range(_LANES))))
-    backward = _trained(Pack(task, Lanes([settings[i] for i in order], order)))
-    _assert_same(forward, {lane: backward[place] for place, lane in enumerate(order)}, _ROUNDING)
+    backward = _trained(Pack(task, Lanes([settings[i] for i in order], order), order))
+    _assert_same(forward, backward, _ROUNDING)
 
 
 def a_resumed_run_equals_an_uninterrupted_one(task: Task[Any]) -> None:
@@ -118,7 +118,7 @@ def a_resumed_run_equals_an_uninterrupted_one(task: Task[Any]) -> None:
         file = io.BytesIO()
         torch.save(pack.checkpoint(), file)
         file.seek(0)
-        pack = Pack.resumed(task, Lanes(settings, range(_LANES)), torch.load(file, weights_only=True))
+        pack = Pack.resumed(task, torch.load(file, weights_only=True))
     _assert_same(_curves(uninterrupted), _curves(resumed), 0)
 
 
@@ -139,12 +139,12 @@ def merging_two_packs_moves_no_lane(task: Task[Any]) -> None:
         return
     settings = _settings(task, precision="float64")
     whole = _trained(Pack(task, Lanes(settings, range(_LANES))))
-    parts = [Pack(task, Lanes(settings[:1], [0])), Pack(task, Lanes(settings[1:], range(1, _LANES)))]
-    frames = [_frames(part, _FRAMES // 2) for part in parts]
-    later = [replace(frame, lanes=frame.lanes + 1) for frame in frames[1]]
+    later = range(1, _LANES)
+    parts = [Pack(task, Lanes(settings[:1], [0]), [0]), Pack(task, Lanes(settings[1:], later), later)]
+    frames = [frame for part in parts for frame in _frames(part, _FRAMES // 2)]
     merged = parts[0].merged(parts[1])
     assert len(merged.lanes) == _LANES, f"{len(merged.lanes)} lanes came of merging 1 and {_LANES - 1}"
-    _assert_same(whole, _curves([*frames[0], *later, *_frames(merged)]), _ROUNDING)
+    _assert_same(whole, _curves([*frames, *_frames(merged)]), _ROUNDING)
 
 
 def a_diverged_lane_ends_alone(task: Task[Any]) -> None:
@@ -157,8 +157,8 @@ def a_diverged_lane_ends_alone(task: Task[Any]) -> None:
     for tensor in checkpoint["state"].values():
         if tensor.is_floating_point():
             tensor[1] = torch.nan
-    later = _frames(Pack.resumed(task, Lanes(settings, range(_LANES)), checkpoint))
-    ended = [frame.lanes[frame.diverged].tolist() for frame in later]
+    later = _frames(Pack.resumed(task, checkpoint))
+    ended = [frame.labels[frame.diverged].tolist() for frame in later]
     assert ended[0] == [1], f"lane 1 was given nan as state; lanes {ended[0]} are recorded as diverged"
     assert not any(ended[1:]), f"lanes {ended[1:]} are recorded as diverged later on"
     kept = {lane: curves for lane, curves in _curves(frames + later).items() if lane != 1}
@@ -226,7 +226,7 @@ def _settings(task: Task[Any], **more: Value) -> list[Any]:
 
 def _trained(pack: Pack[Any]) -> Curves:
     frames = _frames(pack)
-    diverged = sorted({lane for frame in frames for lane in frame.lanes[frame.diverged].tolist()})
+    diverged = sorted({lane for frame in frames for lane in frame.labels[frame.diverged].tolist()})
     assert not diverged, f"lanes {diverged} of {_LANES} diverge with small settings"
     return _curves(frames)
 
@@ -242,7 +242,7 @@ def _frames(pack: Pack[Any], count: int = _FRAMES) -> list[Frame]:
 def _curves(frames: Sequence[Frame]) -> Curves:
     lists: dict[int, dict[str, list[np.ndarray]]] = {}
     for frame in frames:
-        for row, lane in enumerate(frame.lanes.tolist()):
+        for row, lane in enumerate(frame.labels.tolist()):
             for name, values in {**frame.metrics, **frame.arrays}.items():
                 lists.setdefault(lane, {}).setdefault(name, []).append(values[row])
     return {lane: {name: np.stack(rows) for name, rows in curves.items()} for lane, curves in lists.items()}

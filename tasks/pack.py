@@ -1,7 +1,7 @@
-"""Train the runs of a pack together: the loop that every task shares, with checkpoint, resume and dropping of lanes."""
+"""Train the runs of a pack together: the loop that every task shares, with checkpoints and dropping of lanes."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self
 
@@ -10,62 +10,101 @@ import torch
 from torch import Tensor
 
 from mislabel.tasks.lanes import Lanes, P
+from mislabel.tasks.parameters import values_of
 from mislabel.tasks.task import State, Task
 from mislabel.tasks.training import measured_steps, snapshot_steps
 
-# A stretch of steps between two looks at the clock takes about this long, so that a pack can be interrupted in time.
+# Between two looks at the clock, a pack trains for about this long, so that it can be interrupted in time.
 _STRETCH_SECONDS = 0.2
+Label = str | int
+"""Names a lane, also after other lanes were dropped or two packs were merged. By default its number in the pack."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What was measured at one step. `lanes` are places in the pack as it was made, whatever was dropped since."""
+    """What was measured at one step."""
 
     step: int
-    lanes: np.ndarray
+    labels: np.ndarray
+    """The label of each lane."""
     metrics: Mapping[str, np.ndarray]
     """A value per lane."""
     arrays: Mapping[str, np.ndarray]
-    """A row per lane; empty but at snapshots."""
+    """A row per lane; empty except at snapshots."""
     diverged: np.ndarray
-    """True where a lane's metrics are no longer finite. Such lanes end with this frame."""
+    """True for lanes whose metrics are no longer finite. They end with this frame."""
     stopped: np.ndarray
-    """True where a lane was given up at this frame, which is its last."""
+    """True for lanes that are stopped early. They end with this frame."""
+
+    def select(self, keep: np.ndarray) -> "Frame":
+        """The frame of the lanes where `keep` is true."""
+        return Frame(
+            self.step,
+            self.labels[keep],
+            {name: values[keep] for name, values in self.metrics.items()},
+            {name: values[keep] for name, values in self.arrays.items()},
+            self.diverged[keep],
+            self.stopped[keep],
+        )
 
 
-Judge = Callable[[Frame], Sequence[int]]
-"""Says which places a frame gives up."""
+Judge = Callable[[Frame], Collection[Label]]
+"""Returns the labels of the lanes to stop at a frame."""
+
+
+def is_among(labels: np.ndarray, wanted: Collection[Label]) -> np.ndarray:
+    """For each label, whether it is wanted."""
+    wanted = set(wanted)
+    return np.fromiter((label in wanted for label in labels.tolist()), bool, len(labels))
+
+
+@dataclass(frozen=True)
+class _Start(Generic[P]):
+    """The lanes that a pack was made of, including those it dropped later."""
+
+    params: Sequence[P]
+    seeds: Sequence[int]
+    labels: Sequence[Label]
 
 
 class Pack(Generic[P]):
-    """Runs of equal shape, trained together from step 0, or from a checkpoint, to the last step."""
+    """Runs of equal shape, trained together from step 0 or from a checkpoint to the last step."""
 
-    def __init__(self, task: Task[P], lanes: Lanes[P]) -> None:
+    def __init__(
+        self, task: Task[P], lanes: Lanes[P], labels: Sequence[Label] | None = None, *, state: State | None = None,
+        step: int = 0, measured_at: int = -1, start: _Start[P] | None = None,
+    ) -> None:  # fmt: skip
         self.task = task
         self.lanes = lanes
-        self.places = np.arange(len(lanes))
-        self.step = 0
+        self.labels = np.array(range(len(lanes)) if labels is None else labels, dtype=object)
+        """Of the lanes that are left."""
+        self.step = step
         self.run_steps = 0
         """Steps trained in this process, summed over lanes."""
-        self._measured_at = -1
+        self._measured_at = measured_at
         self._schedule = measured_steps(lanes.shape)
         self._snapshots = snapshot_steps(lanes.shape)
         self._steps_per_second = 0.0
-        self.state: State = task.init(lanes)
+        self._start = start or _Start(lanes.params, lanes.seeds, self.labels.tolist())
+        self.state: State = task.init(lanes) if state is None else state
 
     @property
     def finished(self) -> bool:
-        return len(self.places) == 0 or self._measured_at >= self._schedule[-1]
+        return len(self.labels) == 0 or self._measured_at >= self._schedule[-1]
+
+    @property
+    def live(self) -> list[Label]:
+        """Labels of the lanes that still train."""
+        return [] if self.finished else self.labels.tolist()
 
     @torch.no_grad()
     def advance(
         self, seconds: float, judge: Judge | None = None, until: int | None = None, fewest: int = 0
     ) -> list[Frame]:
-        """Train for about this long, at least one stretch of steps, and return the frames measured on the way.
+        """Train for about this long, at least one stretch of steps, and return the frames measured meanwhile.
 
-        `judge` sees each frame but the last before training goes on; the lanes that it names end there. `until` is a
-        step that another pack of the shape has come to: this one goes no further. Nor does it with no more than the
-        `fewest` lanes.
+        `judge` sees each frame except the last before training continues; the lanes that it names end there. Training
+        also ends at step `until`, where another pack of the shape waits, or once at most `fewest` lanes are left.
         """
         frames = []
         deadline = time.perf_counter() + seconds
@@ -77,64 +116,74 @@ class Pack(Generic[P]):
                 self._train_towards(target if until is None else min(target, until))
             if self.step == target:
                 frames.append(self._judged(self._frame(), judge))
-            if time.perf_counter() >= deadline or len(self.places) <= fewest:
+            if time.perf_counter() >= deadline or len(self.labels) <= fewest:
                 break
         return frames
 
     @property
     def reached(self) -> tuple[int, int]:
-        """How far it has come: the step, and the last one that was measured."""
+        """The current step and the last measured step."""
         return self.step, self._measured_at
 
     def merged(self, other: "Pack[P]") -> "Pack[P]":
-        """One pack of the lanes of both, which have come equally far; places are counted anew."""
+        """One pack with the lanes of both, which must be at the same step."""
         assert self.reached == other.reached, f"one has reached {self.reached}, the other {other.reached}"
-        both = Pack.__new__(Pack)
-        both.__dict__ |= vars(self)
-        both.lanes = self.lanes.joined(other.lanes)
-        both.places = np.arange(len(both.lanes))
-        both.state = {name: torch.cat([tensor, other.state[name]]) for name, tensor in self.state.items()}
-        both.run_steps = self.run_steps + other.run_steps
-        return both
+        state = {name: torch.cat([tensor, other.state[name]]) for name, tensor in self.state.items()}
+        labels = [*self.labels, *other.labels]
+        return Pack(
+            self.task, self.lanes.joined(other.lanes), labels, state=state, step=self.step,
+            measured_at=self._measured_at,
+        )  # fmt: skip
 
-    def drop(self, places: Sequence[int]) -> None:
-        """End these lanes; the others go on as if nothing had happened."""
-        dropped = set(places)
-        self._keep([i for i, place in enumerate(self.places) if place not in dropped])
+    def drop(self, labels: Collection[Label]) -> None:
+        """End these lanes; the others continue as if nothing had happened."""
+        self._keep(np.flatnonzero(~is_among(self.labels, labels)).tolist())
 
     def checkpoint(self) -> dict[str, Any]:
-        """All that is needed to go on later, as tensors and plain values."""
+        """Everything that `resumed` needs, as tensors and plain values."""
+        start = self._start
         return {
             "state": {name: tensor.cpu() for name, tensor in self.state.items()},
-            "places": self.places.tolist(),
+            "labels": self.labels.tolist(),
             "step": self.step,
             "measured_at": self._measured_at,
+            "start": {
+                "labels": list(start.labels),
+                "seeds": list(start.seeds),
+                "values": [values_of(params) for params in start.params],
+            },
         }
 
     @classmethod
-    def resumed(cls, task: Task[P], lanes: Lanes[P], checkpoint: Mapping[str, Any]) -> Self:
-        """The pack as it was when the checkpoint was taken; `lanes` are all lanes that it was made of."""
-        pack = cls.__new__(cls)
-        pack.task = task
-        pack.places = np.array(checkpoint["places"], dtype=int)
-        # What lanes keep is made for all lanes at once, as it was then: products of few matrices may round differently.
+    def resumed(cls, task: Task[P], checkpoint: Mapping[str, Any], device: torch.device | str = "cpu") -> Self:
+        """The pack as it was when the checkpoint was taken."""
+        saved = checkpoint["start"]
+        start = _Start([task.settings(values) for values in saved["values"]], saved["seeds"], saved["labels"])
+        lanes = Lanes(start.params, start.seeds, device)
+        # What lanes keep is computed for all lanes, as before: products of fewer matrices may round differently.
         task.init(lanes)
-        pack.lanes = lanes.select(checkpoint["places"]) if len(pack.places) else lanes
-        pack.step = checkpoint["step"]
-        pack._measured_at = checkpoint["measured_at"]
-        pack._schedule = measured_steps(lanes.shape)
-        pack._snapshots = snapshot_steps(lanes.shape)
-        pack._steps_per_second = 0.0
-        pack.run_steps = 0
-        pack.state = {name: tensor.to(lanes.device) for name, tensor in checkpoint["state"].items()}
-        return pack
+        rows = {label: row for row, label in enumerate(start.labels)}
+        labels = checkpoint["labels"]
+        return cls(
+            task, lanes.select([rows[label] for label in labels]) if labels else lanes, labels,
+            state={name: tensor.to(lanes.device) for name, tensor in checkpoint["state"].items()},
+            step=checkpoint["step"], measured_at=checkpoint["measured_at"], start=start,
+        )  # fmt: skip
 
     @property
     def state_bytes(self) -> int:
         return sum(tensor.nbytes for tensor in self.state.values())
 
+    def weights(self) -> dict[Label, dict[str, Tensor]]:
+        """By label, the trained weights."""
+        named = self.task.weights(self.lanes, self.state)
+        return {
+            label: {name: tensor[row].detach().cpu().clone() for name, tensor in named.items()}
+            for row, label in enumerate(self.labels.tolist())
+        }
+
     def _train_towards(self, target: int) -> None:
-        """One stretch: to the target, or to a multiple of the task's block before it that takes about a stretch."""
+        """Train one stretch: to the target, or to a multiple of the task's block before it."""
         block = self.task.block
         wanted = max(1, int(self._steps_per_second * _STRETCH_SECONDS))
         stop = min(target, (self.step // block + max(1, wanted // block)) * block)
@@ -143,7 +192,7 @@ class Pack(Generic[P]):
         if self.lanes.device.type == "cuda":
             torch.cuda.synchronize(self.lanes.device)
         self._steps_per_second = (stop - self.step) / max(time.perf_counter() - began, 1e-6)
-        self.run_steps += (stop - self.step) * len(self.places)
+        self.run_steps += (stop - self.step) * len(self.labels)
         self.step = stop
 
     def _frame(self) -> Frame:
@@ -151,28 +200,28 @@ class Pack(Generic[P]):
         metrics = {name: measured[name] for name in self.task.scalars}
         arrays = {name: value for name, value in measured.items() if name not in metrics}
         required = [metrics[name] for name in self.task.scalars if not self.task.metrics[name].may_be_absent]
-        diverged = ~np.isfinite(np.array(required).reshape(-1, len(self.places))).all(axis=0)
+        diverged = ~np.isfinite(np.array(required).reshape(-1, len(self.labels))).all(axis=0)
         kept = arrays if self.step in self._snapshots else {}
-        frame = Frame(self.step, self.places, metrics, kept, diverged, np.zeros(len(self.places), dtype=bool))
+        frame = Frame(self.step, self.labels, metrics, kept, diverged, np.zeros(len(self.labels), dtype=bool))
         self._measured_at = self.step
         if diverged.any():
-            self._keep([int(i) for i in np.flatnonzero(~diverged)])
+            self._keep(np.flatnonzero(~diverged).tolist())
         return frame
 
     def _judged(self, frame: Frame, judge: Judge | None) -> Frame:
         if judge is None or self.step >= self._schedule[-1]:
             return frame
-        stopped = np.isin(frame.lanes, list(judge(frame)))
+        stopped = is_among(frame.labels, judge(frame))
         if stopped.any():
-            self.drop(frame.lanes[stopped].tolist())
+            self.drop(frame.labels[stopped].tolist())
         return replace(frame, stopped=stopped)
 
-    def _keep(self, kept: list[int]) -> None:
-        self.places = self.places[kept]
-        if kept:
-            index = torch.tensor(kept, device=self.lanes.device)
+    def _keep(self, rows: list[int]) -> None:
+        self.labels = self.labels[rows]
+        if rows:
+            index = torch.tensor(rows, device=self.lanes.device)
             self.state = {name: tensor[index] for name, tensor in self.state.items()}
-            self.lanes = self.lanes.select(kept)
+            self.lanes = self.lanes.select(rows)
 
 
 def _array(tensor: Tensor) -> np.ndarray:

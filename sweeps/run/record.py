@@ -1,7 +1,7 @@
-"""What the runs of a pack measure, and the rows of the store's tables that it becomes."""
+"""What the runs of a pack measure, and the rows of the store's tables made of it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,162 +10,134 @@ import pyarrow as pa
 
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.store.outcome import Outcome, Status
-from mislabel.tasks.pack import Frame
+from mislabel.tasks.pack import Frame, Label, is_among
 from mislabel.tasks.parameters import Parameter
 
 _TYPES = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
-
-
 _TIME = pa.timestamp("us", tz="UTC")
 
 
 class Record:
-    """What a pack's runs have shown so far; becomes rows of the store's tables when they end."""
+    """What the runs of one order have measured so far. When runs end, it becomes rows of the store's tables."""
 
-    def __init__(self, order: PackOrder, frames: Sequence[Frame] = (), seconds: Sequence[float] | None = None) -> None:
+    def __init__(self, order: PackOrder) -> None:
         self.order = order
-        self.frames = list(frames)
-        self.seconds = np.array(seconds or [0.0] * len(order))
-        """Training time of each run: its share of the pack's."""
+        self.frames: list[Frame] = []
+        self.seconds: defaultdict[Label, float] = defaultdict(float)
+        """Training time of each run: its share of the pack's time."""
         self.started_at = datetime.now(UTC)
+        self._lanes = {run: lane for lane, run in enumerate(order.run_ids)}
 
-    def spend(self, seconds: float, steps: Mapping[int, int]) -> None:
-        """Share the time that a stretch took among the lanes that were trained, by the steps that each made."""
+    def spend(self, seconds: float, steps: Mapping[Label, int]) -> None:
+        """Divide the time of a stretch between the runs that trained, in proportion to their steps."""
         total = sum(steps.values())
-        for lane, made in steps.items():
-            self.seconds[lane] += seconds * (made / total if total else 1 / len(steps))
+        for run, made in steps.items():
+            self.seconds[run] += seconds * (made / total if total else 1 / len(steps))
 
-    def take(self, other: "Record", wanted: Sequence[int]) -> None:
-        """Add what the record of an earlier order has of these lanes."""
-        lanes = {self.order.run_ids[lane]: lane for lane in wanted}
-        renamed = np.array([lanes.get(run, -1) for run in other.order.run_ids], dtype=int)
-        for frame in other.frames:
-            if (at := renamed[frame.lanes] >= 0).any():
-                self.frames.append(replace(_rows(frame, at), lanes=renamed[frame.lanes[at]]))
-        self.seconds[renamed[renamed >= 0]] += other.seconds[renamed >= 0]
+    def add(self, frames: Iterable[Frame], seconds: Mapping[Label, float], runs: Collection[Label]) -> None:
+        """Add what a checkpoint has of these runs."""
+        kept = ((frame, is_among(frame.labels, runs)) for frame in frames)
+        self.frames += [frame.select(keep) for frame, keep in kept if keep.any()]
+        for run in runs:
+            self.seconds[run] += seconds.get(run, 0.0)
 
-    def forget(self, ended: Sequence[int]) -> None:
-        """Leave out frames of these lanes, whose rows are written."""
-        kept = ((frame, ~np.isin(frame.lanes, ended)) for frame in self.frames)
-        self.frames = [_rows(frame, keep) for frame, keep in kept if keep.any()]
+    def forget(self, runs: Collection[Label]) -> None:
+        """Remove the frames of these runs, whose rows are written."""
+        kept = ((frame, ~is_among(frame.labels, runs)) for frame in self.frames)
+        self.frames = [frame.select(keep) for frame, keep in kept if keep.any()]
 
-    def last_steps(self) -> dict[int, int]:
-        """Of each lane, the last step that was measured."""
-        return {int(lane): frame.step for frame in self.frames for lane in frame.lanes}
+    def last_steps(self) -> dict[Label, int]:
+        """The last measured step of each run."""
+        return {run: frame.step for frame in self.frames for run in frame.labels.tolist()}
 
-    def outcomes(self, wanted: Sequence[int], names: Sequence[str] | None = None) -> list[Outcome]:
-        """The end of each of these lanes: its last frame, with the metrics named, or all."""
-        last = {int(lane): (frame, i) for frame in self.frames for i, lane in enumerate(frame.lanes)}
+    def outcomes(self, runs: Sequence[Label], names: Sequence[str] | None = None) -> list[Outcome]:
+        """How each of these runs ended: its last frame, with all metrics or those in `names`."""
+        last = {run: (frame, i) for frame in self.frames for i, run in enumerate(frame.labels.tolist())}
         outcomes = []
-        for lane in wanted:
-            frame, i = last[lane]
+        for run in runs:
+            frame, i = last[run]
             stopped = Status.STOPPED if frame.stopped[i] else Status.DONE
             status = Status.DIVERGED if frame.diverged[i] else stopped
             metrics = {name: float(frame.metrics[name][i]) for name in (frame.metrics if names is None else names)}
+            lane = self._lanes[str(run)]
             outcomes.append(Outcome(self.order.cells[lane], self.order.seeds[lane], status, metrics, frame.step))
         return outcomes
 
     def tables(
-        self, wanted: Sequence[int], parameters: Mapping[str, Parameter], about: Mapping[str, Any]
+        self, runs: Sequence[Label], parameters: Mapping[str, Parameter], about: Mapping[str, Any]
     ) -> dict[str, pa.Table]:
-        """Rows of `runs`, `curves` and `arrays` for these lanes, which have all ended."""
-        outcomes = self.outcomes(wanted)
-        steps = self.last_steps()
-        runs = self._runs(
-            wanted, parameters, about, [outcome.status for outcome in outcomes], [steps[i] for i in wanted]
-        )
+        """Rows of `runs`, `curves` and `arrays` for these runs, all of which have ended."""
+        outcomes = self.outcomes(runs)
+        steps = [outcome.step for outcome in outcomes]
+        table = self._runs(runs, parameters, about, [outcome.status for outcome in outcomes], steps)
         for name in outcomes[0].metrics:
-            runs = runs.append_column(
-                name, pa.array([o.metrics[name] for o in outcomes], pa.float64(), from_pandas=False)
-            )
-        return {"runs": runs, "curves": self._curves(wanted), "arrays": self._arrays(wanted)}
+            values = pa.array([outcome.metrics[name] for outcome in outcomes], pa.float64(), from_pandas=False)
+            table = table.append_column(name, values)
+        frames = [frame.select(is_among(frame.labels, runs)) for frame in self.frames]
+        return {"runs": table, "curves": self._curves(frames), "arrays": self._arrays(frames)}
 
     def failure(
         self, error: str, status: Status, parameters: Mapping[str, Parameter], about: Mapping[str, Any]
     ) -> dict[str, pa.Table]:
-        """Rows for runs that ended without result."""
-        lanes = range(len(self.order))
-        return {"runs": self._runs(lanes, parameters, about, [status] * len(lanes), [0] * len(lanes), error)}
+        """Rows for runs that ended without a result."""
+        runs = self.order.run_ids
+        return {"runs": self._runs(runs, parameters, about, [status] * len(runs), [0] * len(runs), error)}
 
     def _runs(
-        self, wanted: Sequence[int], parameters: Mapping[str, Parameter], about: Mapping[str, Any],
-        statuses: Sequence[str], steps: Sequence[int], error: str = "",
+        self, runs: Sequence[Label], parameters: Mapping[str, Parameter], about: Mapping[str, Any],
+        statuses: Sequence[Status], steps: Sequence[int], error: str = "",
     ) -> pa.Table:  # fmt: skip
         order = self.order
-        count = len(wanted)
+        lanes = [self._lanes[str(run)] for run in runs]
         columns = {
-            "run_id": pa.array([order.run_ids[i] for i in wanted]),
-            "cell_id": pa.array([order.cells[i] for i in wanted], pa.string()),
-            "seed": pa.array([order.seeds[i] for i in wanted], pa.int64()),
-            "status": pa.array(statuses, pa.string()),
+            "run_id": pa.array(runs, pa.string()),
+            "cell_id": pa.array([order.cells[lane] for lane in lanes], pa.string()),
+            "seed": pa.array([order.seeds[lane] for lane in lanes], pa.int64()),
+            "status": pa.array([status.value for status in statuses], pa.string()),
             "step": pa.array(steps, pa.int64()),
         }
-        cells = [order.values(i) for i in wanted]
+        cells = [order.values(lane) for lane in lanes]
         for name, parameter in parameters.items():
             columns[name] = pa.array([cell[name] for cell in cells], _TYPES[parameter.type])
+        text, whole = pa.string(), pa.int64()
         constant = {
-            "task": order.task, "task_version": about["version"], "pack_id": order.id, "pack_lanes": len(order),
-            "attempt": order.attempt, "error": error or None,
-            "started_at": self.started_at, "finished_at": datetime.now(UTC),
-            "host": about["host"], "device": about["device"],
+            "task": (order.task, text), "task_version": (about["version"], whole), "pack_id": (order.id, text),
+            "pack_lanes": (len(order), whole), "attempt": (order.attempt, whole), "error": (error or None, text),
+            "started_at": (self.started_at, _TIME), "finished_at": (datetime.now(UTC), _TIME),
+            "host": (about["host"], text), "device": (about["device"], text),
         }  # fmt: skip
-        types = {
-            "task": pa.string(), "task_version": pa.int64(), "pack_id": pa.string(), "pack_lanes": pa.int64(),
-            "attempt": pa.int64(), "error": pa.string(),
-            "started_at": _TIME, "finished_at": _TIME,
-            "host": pa.string(), "device": pa.string(),
-        }  # fmt: skip
-        for name, value in constant.items():
-            columns[name] = pa.array([value] * count, types[name])
-        columns["train_seconds"] = pa.array(self.seconds[list(wanted)], pa.float64())
+        for name, (value, kind) in constant.items():
+            columns[name] = pa.array([value] * len(runs), kind)
+        columns["train_seconds"] = pa.array([self.seconds[run] for run in runs], pa.float64())
         return pa.table(columns)
 
-    def _curves(self, wanted: Sequence[int]) -> pa.Table:
-        lanes, steps, keep = self._stacked(self.frames, wanted)
-        columns = self._keys(lanes, steps)
-        for name in self.frames[0].metrics:
-            columns[name] = pa.array(np.concatenate([frame.metrics[name] for frame in self.frames])[keep])
+    def _curves(self, frames: Sequence[Frame]) -> pa.Table:
+        columns = self._keys(frames)
+        for name in frames[0].metrics:
+            columns[name] = pa.array(np.concatenate([frame.metrics[name] for frame in frames]))
         return pa.table(columns)
 
-    def _arrays(self, wanted: Sequence[int]) -> pa.Table:
+    def _arrays(self, frames: Sequence[Frame]) -> pa.Table:
         """A row per run, snapshot and metric, with its values as a list."""
         tables = []
-        frames = [frame for frame in self.frames if frame.arrays]
+        frames = [frame for frame in frames if frame.arrays]
         for name in frames[0].arrays if frames else ():
-            lanes, steps, keep = self._stacked(frames, wanted)
             rows = [row for frame in frames for row in frame.arrays[name]]
-            columns = self._keys(lanes, steps)
-            columns["metric"] = pa.array([name] * len(lanes), pa.string())
-            columns["values"] = pa.array(
-                [row for row, kept in zip(rows, keep, strict=True) if kept], pa.list_(pa.float64())
-            )
+            columns = self._keys(frames)
+            columns["metric"] = pa.array([name] * len(rows), pa.string())
+            columns["values"] = pa.array(rows, pa.list_(pa.float64()))
             tables.append(pa.table(columns))
         return pa.concat_tables(tables) if tables else pa.table({})
 
-    def _stacked(self, frames: Sequence[Frame], wanted: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        lanes = np.concatenate([frame.lanes for frame in frames])
-        steps = np.concatenate([np.full(len(frame.lanes), frame.step) for frame in frames])
-        keep = np.isin(lanes, wanted)
-        return lanes[keep], steps[keep], keep
-
-    def _keys(self, lanes: np.ndarray, steps: np.ndarray) -> dict[str, pa.Array]:
+    def _keys(self, frames: Sequence[Frame]) -> dict[str, pa.Array]:
+        """A row per frame and run."""
         order = self.order
+        runs = [run for frame in frames for run in frame.labels.tolist()]
+        lanes = np.array([self._lanes[run] for run in runs], dtype=int)
         return {
-            "run_id": pa.array(order.run_ids).take(lanes),
-            "cell_id": pa.array(order.cells).take(lanes),
+            "run_id": pa.array(runs, pa.string()),
+            "cell_id": pa.array(order.cells, pa.string()).take(lanes),
             "seed": pa.array(np.asarray(order.seeds)[lanes]),
-            "pack_id": pa.array([order.id] * len(lanes), pa.string()),
-            "step": pa.array(steps),
+            "pack_id": pa.array([order.id] * len(runs), pa.string()),
+            "step": pa.array(np.repeat([frame.step for frame in frames], [len(frame.labels) for frame in frames])),
         }
-
-
-def _rows(frame: Frame, keep: np.ndarray) -> Frame:
-    """The frame of some of its lanes."""
-    return Frame(
-        frame.step,
-        frame.lanes[keep],
-        {name: values[keep] for name, values in frame.metrics.items()},
-        {name: values[keep] for name, values in frame.arrays.items()},
-        frame.diverged[keep],
-        frame.stopped[keep],
-    )

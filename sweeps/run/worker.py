@@ -1,9 +1,10 @@
-"""What runs where the devices are: train the runs of one order, checkpoint them, and write their rows to the store.
+"""Train the runs of one order, checkpoint them, and write their rows to the store.
 
-A Ray actor and the inline runner run this same code.
+A Ray actor and the inline runner both run this code.
 """
 
 import io
+import logging
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,11 +27,14 @@ from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.device import allocator
 from mislabel.tasks.device.determinism import make_deterministic
 from mislabel.tasks.device.memory import device_name
-from mislabel.tasks.pack import Frame, Judge
+from mislabel.tasks.pack import Frame, Judge, Label
 from mislabel.tasks.registry import find_task
 
-# A checkpoint is due after so long, or later, where checkpoints would else take more than a twentieth of the time.
+# Checkpoint every 30 s, or less often if saving takes over 5 % of the time.
 CHECKPOINT_SECONDS, CHECKPOINT_SHARE, LONGEST_CHECKPOINT_SECONDS = 30.0, 1 / 20, 600.0
+# Version of the checkpoints' format.
+_FORMAT = 2
+_log = logging.getLogger(__name__)
 # How long a worker trains between two reports.
 STRETCH_SECONDS = 1.0
 
@@ -63,7 +67,7 @@ class Worker:
 
     def __init__(
         self, order: PackOrder, files: SweepFiles, device: torch.device, objectives: Sequence[str] = (),
-        watch: LaneStopper | None = None,
+        lane_stopper: LaneStopper | None = None,
     ) -> None:  # fmt: skip
         allocator.keep_freed()
         make_deterministic(device)
@@ -76,35 +80,35 @@ class Worker:
         self.pack_group = PackGroup(self.task, order, device)
         self.record = Record(order)
         self._ended: list[Outcome] = []
-        self._untold: list[Outcome] = []
+        self._unreported: list[Outcome] = []
         with torch.no_grad():
-            self._take_up_checkpoints()
-        self._begun_with = len(self.pack_group.live)
+            self._resume_checkpoints()
+        self._lanes_at_start = len(self.pack_group.live)
         self._judge: Judge | None = None
-        if watch is not None:
+        if lane_stopper is not None:
             training = self.task.settings(order.values(0))
-            watch.tell(order, training, self.record.frames)
-            self._judge = watch.judge_of(order, training)
+            lane_stopper.tell(order, training, self.record.frames)
+            self._judge = lane_stopper.judge_of(order, training)
         self._saved_at = time.monotonic()
         self._save_seconds = 0.0
 
     def work(self, seconds: float) -> Advanced | Finished | Refill:
-        """Train for about this long; write the rows of runs that have ended; checkpoint when it is time."""
+        """Train for about this long, write the rows of runs that have ended, and checkpoint if it is time."""
         began = time.perf_counter()
         before, run_steps = self.pack_group.steps(), self.pack_group.run_steps
-        # A pack is parked where it has lost lanes, so that it meets those that lost theirs at the same rung.
-        fewest = self._begun_with // 2 if self.order.refill else 0
+        # A pack waits for refill at the step where it lost lanes: others lose theirs at the same step.
+        fewest = self._lanes_at_start // 2 if self.order.refill else 0
         self.record.frames += self.pack_group.advance(seconds, self._judge, fewest)
         spent = time.perf_counter() - began
         after = {**self.record.last_steps(), **self.pack_group.steps()}
-        self.record.spend(spent, {lane: after[lane] - step for lane, step in before.items()})
+        self.record.spend(spent, {run: after[run] - step for run, step in before.items()})
         live = set(self.pack_group.live)
-        self._write([lane for lane in before if lane not in live])
-        outcomes, self._untold = self._untold, []
+        self._write([run for run in before if run not in live])
+        outcomes, self._unreported = self._unreported, []
         trained = (self.order.id, self.pack_group.run_steps - run_steps, spent, outcomes)
         if not live:
             self.files.drop_checkpoint(self.order.id)
-            self._drop_taken_up()
+            self._drop_resumed()
             allocator.give_back()
             return Finished(*trained)
         if len(live) <= fewest:
@@ -117,57 +121,54 @@ class Worker:
 
     @property
     def _checkpoint_seconds(self) -> float:
-        """From one checkpoint to the next: large ones, or a slow store, make it longer."""
+        """The time between two checkpoints. It grows if saving is slow."""
         return max(CHECKPOINT_SECONDS, min(self._save_seconds / CHECKPOINT_SHARE, LONGEST_CHECKPOINT_SECONDS))
 
     def save(self) -> None:
-        """Checkpoint, so that any worker can go on from here."""
+        """Checkpoint, so that any worker can continue from here."""
         began = time.monotonic()
         saved = {
-            "order": self.order.to_json(),
+            "format": _FORMAT,
             "packs": self.pack_group.checkpoint(),
             "frames": [_plain(frame) for frame in self.record.frames],
-            "seconds": self.record.seconds.tolist(),
+            "seconds": dict(self.record.seconds),
             "ended": [{**asdict(outcome), "status": outcome.status.value} for outcome in self._ended],
         }
-        live = sorted(self.pack_group.live)
-        self.files.save_checkpoint(self.order.id, _bytes(saved), [self.order.run_ids[lane] for lane in live])
-        self._drop_taken_up()
+        live = set(self.pack_group.live)
+        self.files.save_checkpoint(self.order.id, _bytes(saved), [run for run in self.order.run_ids if run in live])
+        self._drop_resumed()
         self._saved_at = time.monotonic()
         self._save_seconds = self._saved_at - began
 
-    def _write(self, ended: Sequence[int]) -> None:
-        """The rows of runs that have ended, as a part of their own: they are results whatever becomes of the others."""
+    def _write(self, ended: Sequence[Label]) -> None:
+        """Write the rows of runs that have ended as a part of the tables, whatever happens to the others."""
         if not ended:
             return
         tables = self.record.tables(ended, self.task.parameters, about(self.device, self.task.version))
         outcomes = self.record.outcomes(ended, self.objectives)
-        # Before the rows: a run that exists has its weights.
-        for lane in ended:
-            if lane in self.pack_group.weights:
-                self.files.save_weights(self.order.run_ids[lane], _bytes(self.pack_group.weights.pop(lane)))
+        # Weights come first: a run that has a row has its weights.
+        for run in ended:
+            if run in self.pack_group.weights:
+                self.files.save_weights(str(run), _bytes(self.pack_group.weights.pop(run)))
         self.files.write_results(tables)
         self.record.forget(ended)
         self._ended += outcomes
-        self._untold += outcomes
+        self._unreported += outcomes
 
-    def _take_up_checkpoints(self) -> None:
-        """Go on from this order's own checkpoint, else from those it names; what none of them has starts at step 0."""
+    def _resume_checkpoints(self) -> None:
+        """Continue this order's own checkpoint, or else those it names. Runs without a checkpoint start at step 0."""
         own = self._saved(self.order.id)
         if own is not None:
-            # Its worker may have died before it told of them.
+            # The worker that saved them may have died before it reported them.
             self._ended = [Outcome(**{**outcome, "status": Status(outcome["status"])}) for outcome in own["ended"]]
-            self._untold = list(self._ended)
+            self._unreported = list(self._ended)
         for saved in [own] if own is not None else map(self._saved, self.order.resume):
             if saved is not None:
-                lanes = [lane for pack in saved["packs"] for lane in self.pack_group.take_up(pack)]
-                frames = [_frame(plain) for plain in saved["frames"]]
-                self.record.take(Record(PackOrder.from_json(saved["order"]), frames, saved["seconds"]), lanes)
-        has = set(self.pack_group.live)
-        ended = {run_id(outcome.cell, outcome.seed) for outcome in self._ended}
-        fresh = [lane for lane, run in enumerate(self.order.run_ids) if lane not in has and run not in ended]
-        if fresh:
-            self.pack_group.begin(fresh)
+                runs = [run for pack in saved["packs"] for run in self.pack_group.resume(pack)]
+                self.record.add(map(_frame, saved["frames"]), saved["seconds"], runs)
+        known = {*self.pack_group.live, *(run_id(outcome.cell, outcome.seed) for outcome in self._ended)}
+        if new := [run for run in self.order.run_ids if run not in known]:
+            self.pack_group.begin(new)
 
     def _saved(self, pack: str) -> Any:
         data = self.files.load_checkpoint(pack)
@@ -175,19 +176,23 @@ class Worker:
             return None
         try:
             saved = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-        except Exception:  # a checkpoint saves time and holds no results: without it the pack starts over
+        except Exception:  # a checkpoint only saves time: without it, its runs start over
             return None
-        return saved if "packs" in saved else None
+        if saved.get("format") == _FORMAT:
+            return saved
+        runs = set(self.files.checkpointed(pack)) & set(self.order.run_ids)
+        _log.warning("checkpoint of an older version: %d runs start over", len(runs))
+        return None
 
-    def _drop_taken_up(self) -> None:
-        """Drop checkpoints that this order went on from, but for those from which another order still has to."""
+    def _drop_resumed(self) -> None:
+        """Remove the checkpoints that this order resumed, except those that another order still needs."""
         for pack in set(self.order.resume) - {self.order.id}:
             if set(self.files.checkpointed(pack)) <= set(self.order.run_ids):
                 self.files.drop_checkpoint(pack)
 
 
 def record_failure(order: PackOrder, files: SweepFiles, error: str, status: Status = Status.FAILED) -> list[Outcome]:
-    """Write rows for runs that ended without result."""
+    """Write rows for runs that ended without a result."""
     task = find_task(order.task)
     tables = Record(order).failure(error, status, task.parameters, about(torch.device("cpu"), task.version))
     files.write_results(tables)
@@ -205,14 +210,14 @@ def _bytes(value: dict[str, Any]) -> bytes:
 
 
 def _plain(frame: Frame) -> dict[str, Any]:
-    """A frame as tensors, which can be loaded without running code."""
+    """A frame as tensors and plain values, which can be loaded without running code."""
     tensors = {
         k: {n: torch.from_numpy(np.ascontiguousarray(v)) for n, v in getattr(frame, k).items()}
         for k in ("metrics", "arrays")
     }
     return {
         "step": frame.step,
-        "lanes": torch.from_numpy(frame.lanes),
+        "labels": frame.labels.tolist(),
         "diverged": torch.from_numpy(frame.diverged),
         "stopped": torch.from_numpy(frame.stopped),
         **tensors,
@@ -221,5 +226,6 @@ def _plain(frame: Frame) -> dict[str, Any]:
 
 def _frame(plain: Mapping[str, Any]) -> Frame:
     arrays = {k: {n: tensor.numpy() for n, tensor in plain[k].items()} for k in ("metrics", "arrays")}
-    lanes, diverged, stopped = (plain[k].numpy() for k in ("lanes", "diverged", "stopped"))
-    return Frame(plain["step"], lanes, arrays["metrics"], arrays["arrays"], diverged, stopped)
+    diverged, stopped = plain["diverged"].numpy(), plain["stopped"].numpy()
+    labels = np.array(plain["labels"], dtype=object)
+    return Frame(plain["step"], labels, arrays["metrics"], arrays["arrays"], diverged, stopped)

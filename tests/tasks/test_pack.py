@@ -1,4 +1,4 @@
-"""The loop that all tasks share, on a task whose numbers can be told in advance: a walk of one unit per step."""
+"""The loop that all tasks share, tested on a walk of one unit per step, whose numbers are known in advance."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -64,7 +64,7 @@ def test_frames_come_at_the_measured_steps_with_a_value_per_lane() -> None:
     frames = walked(Pack(WALK, Lanes([Params(pace=1.0), Params(pace=2.0)], [0, 0])))
     assert [frame.step for frame in frames] == [0, 5, 10, 15, 20]
     assert [frame.metrics["at"].tolist() for frame in frames] == [[0, 0], [5, 10], [10, 20], [15, 30], [20, 40]]
-    assert all(frame.lanes.tolist() == [0, 1] for frame in frames)
+    assert all(frame.labels.tolist() == [0, 1] for frame in frames)
     assert not any(frame.diverged.any() for frame in frames)
 
 
@@ -75,10 +75,10 @@ def test_arrays_are_kept_at_snapshots_only() -> None:
     assert "path" not in frames[-1].metrics
 
 
-def test_a_diverged_lane_ends_with_its_frame_and_the_others_go_on() -> None:
+def test_a_diverged_lane_ends_with_its_frame_and_the_others_continue() -> None:
     frames = walked(Pack(WALK, Lanes([Params(cliff=7.0), Params(), Params(cliff=12.0)], [0, 1, 2])))
-    assert [frame.lanes.tolist() for frame in frames] == [[0, 1, 2], [0, 1, 2], [0, 1, 2], [1, 2], [1]]
-    assert [frame.lanes[frame.diverged].tolist() for frame in frames] == [[], [], [0], [2], []]
+    assert [frame.labels.tolist() for frame in frames] == [[0, 1, 2], [0, 1, 2], [0, 1, 2], [1, 2], [1]]
+    assert [frame.labels[frame.diverged].tolist() for frame in frames] == [[], [], [0], [2], []]
     assert frames[-1].metrics["at"].tolist() == [20]
 
 
@@ -87,39 +87,39 @@ def test_a_pack_in_which_all_lanes_diverge_is_finished() -> None:
     assert [frame.step for frame in frames] == [0, 5]
 
 
-def test_what_may_be_absent_does_not_count_as_divergence() -> None:
+def test_an_absent_metric_is_no_divergence() -> None:
     last = walked(Pack(WALK, Lanes([Params()], [0])))[-1]
     assert np.isnan(last.metrics["never"]).all()
     assert not last.diverged.any()
 
 
-def test_dropped_lanes_are_not_measured_again_and_places_stay() -> None:
+def test_dropped_lanes_are_not_measured_again_and_labels_stay() -> None:
     pack = Pack(WALK, Lanes([Params(pace=float(i)) for i in range(4)], range(4)))
     pack.advance(seconds=0)
     pack.drop([0, 2])
     last = walked(pack)[-1]
-    assert last.lanes.tolist() == [1, 3]
+    assert last.labels.tolist() == [1, 3]
     assert last.metrics["at"].tolist() == [20, 60]
     pack.drop([1, 3])
     assert pack.finished
 
 
-def test_a_checkpoint_goes_on_where_it_was_taken() -> None:
+def test_a_checkpoint_continues_where_it_was_taken() -> None:
     lanes = [Params(pace=float(i)) for i in range(3)]
     pack = Pack(WALK, Lanes(lanes, range(3)))
     pack.advance(seconds=0)
     pack.advance(seconds=0)
     pack.drop([1])
-    resumed = Pack.resumed(WALK, Lanes(lanes, range(3)), pack.checkpoint())
+    resumed = Pack.resumed(WALK, pack.checkpoint())
     assert resumed.step == pack.step > 0
     frames = walked(resumed)
-    assert frames[-1].lanes.tolist() == [0, 2]
+    assert frames[-1].labels.tolist() == [0, 2]
     assert frames[-1].metrics["at"].tolist() == [0, 40]
     assert 0 not in [frame.step for frame in frames]
 
 
 def test_what_lanes_keep_is_made_for_all_lanes_even_if_some_were_dropped_before_a_resume() -> None:
-    # Products of many small matrices are rounded differently from products of few: it must be made as it was at first.
+    # Products of many small matrices are rounded differently from products of few.
     def crowd(lanes: Lanes[Params]) -> Tensor:
         kept: Tensor = lanes.once("crowd", lambda: torch.full((len(lanes),), float(len(lanes))))
         return kept
@@ -132,7 +132,7 @@ def test_what_lanes_keep_is_made_for_all_lanes_even_if_some_were_dropped_before_
     pack = Pack(task, Lanes([Params()] * 3, range(3)))
     pack.advance(seconds=0)
     pack.drop([1])
-    resumed = Pack.resumed(task, Lanes([Params()] * 3, range(3)), pack.checkpoint())
+    resumed = Pack.resumed(task, pack.checkpoint())
     assert walked(resumed)[-1].metrics["at"].tolist() == walked(pack)[-1].metrics["at"].tolist() == [3, 3]
 
 
@@ -200,21 +200,21 @@ def test_a_judge_sees_every_frame_but_the_last_and_ends_lanes_at_once() -> None:
     pack = Pack(WALK, Lanes([Params()] * 3, range(3)))
     frames = pack.advance(60.0, judge)
     assert seen == [0, 5, 10, 15]
-    assert [frame.lanes.tolist() for frame in frames] == [[0, 1, 2], [0, 1, 2], [1, 2], [1, 2], [1]]
-    assert [frame.lanes[frame.stopped].tolist() for frame in frames] == [[], [0], [], [2], []]
+    assert [frame.labels.tolist() for frame in frames] == [[0, 1, 2], [0, 1, 2], [1, 2], [1, 2], [1]]
+    assert [frame.labels[frame.stopped].tolist() for frame in frames] == [[], [0], [], [2], []]
     assert pack.run_steps == 5 + 15 + 20
 
 
 def test_a_pack_whose_lanes_are_all_stopped_is_finished() -> None:
     pack = Pack(WALK, Lanes([Params()] * 2, range(2)))
-    frames = pack.advance(60.0, lambda frame: frame.lanes.tolist() if frame.step == 10 else [])
+    frames = pack.advance(60.0, lambda frame: frame.labels.tolist() if frame.step == 10 else [])
     assert pack.finished
     assert frames[-1].step == 10
     assert pack.run_steps == 2 * 10
 
 
 @pytest.mark.parametrize("until", [0, 3, 5, 7, 20])
-def test_a_pack_can_be_taken_to_a_step_and_no_further(until: int) -> None:
+def test_a_pack_trains_no_further_than_it_is_asked_to(until: int) -> None:
     pack = Pack(WALK, Lanes([Params()], [0]))
     frames = pack.advance(60.0, until=until)
     assert pack.step == until
@@ -222,18 +222,18 @@ def test_a_pack_can_be_taken_to_a_step_and_no_further(until: int) -> None:
     assert pack.advance(60.0, until=until) == []
 
 
-def test_two_packs_that_have_come_equally_far_go_on_as_one() -> None:
+def test_two_packs_at_the_same_step_are_merged_and_keep_their_labels() -> None:
     lanes = [Params(pace=float(i)) for i in range(3)]
-    first, second = Pack(WALK, Lanes(lanes[:2], [0, 1])), Pack(WALK, Lanes(lanes[2:], [2]))
+    first, second = Pack(WALK, Lanes(lanes[:2], [0, 1]), ["a", "b"]), Pack(WALK, Lanes(lanes[2:], [2]), ["c"])
     first.advance(60.0, until=7)
     with pytest.raises(AssertionError, match="one has reached"):
         first.merged(second)
     second.advance(60.0, until=7)
-    first.drop([0])
+    first.drop(["a"])
     both = first.merged(second)
     frames = walked(both)
     assert [frame.step for frame in frames] == [10, 15, 20]
-    assert frames[-1].lanes.tolist() == [0, 1]
+    assert frames[-1].labels.tolist() == ["b", "c"]
     assert frames[-1].metrics["at"].tolist() == [20, 40]
 
 

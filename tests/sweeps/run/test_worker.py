@@ -1,7 +1,9 @@
+import io
 from collections.abc import Sequence
 
 import pandas as pd
 import pytest
+import torch
 
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.plan.pack_order import PackOrder
@@ -153,7 +155,7 @@ def worked_until_some_have_ended(
     return worker, report.outcomes
 
 
-def test_runs_that_are_stopped_are_written_and_told_at_once(store: Store, files: SweepFiles) -> None:
+def test_stopped_runs_are_written_and_reported_at_once(store: Store, files: SweepFiles) -> None:
     order, watch = watched(store)
     worker, outcomes = worked_until_some_have_ended(order, files, watch)
     assert [(outcome.status, outcome.step) for outcome in outcomes] == [("stopped", 6)] * 4
@@ -187,19 +189,19 @@ def test_a_worker_that_dies_when_runs_have_ended_is_replaced_without_a_run_lost_
     assert list(files.checkpoints()) == []
 
 
-def test_a_worker_that_takes_up_a_checkpoint_tells_the_stopper_what_was_measured(
+def test_a_worker_that_resumes_a_checkpoint_tells_the_stopper_what_was_measured(
     store: Store, files: SweepFiles
 ) -> None:
     order, watch = watched(store)
     worker, _ = worked_until_some_have_ended(order, files, watch)
     worker.save()
-    stopper = Stopper(watch.wanted, "minimize", 30)
-    Worker(order, files, CPU, ["loss"], LaneStopper(watch.wanted, "loss", [], stopper))
-    assert stopper.judge(6, [Entry("worse", 0)], [1e9]) == [True], "else it would be the only one, and go on"
+    stopper = Stopper(watch.rule, "minimize", 30)
+    Worker(order, files, CPU, ["loss"], LaneStopper(watch.rule, "loss", [], stopper))
+    assert stopper.judge(6, [Entry("worse", 0)], [1e9]) == [True], "alone at its step, it would continue"
     assert stopper.judge(6, [Entry("better", 0)], [-1.0]) == [False]
 
 
-def test_a_pack_with_half_of_its_lanes_is_parked_where_others_wait(store: Store, files: SweepFiles) -> None:
+def test_a_pack_that_lost_half_of_its_lanes_asks_for_a_refill(store: Store, files: SweepFiles) -> None:
     order, watch = watched(store, refill=True)
     report = Worker(order, files, CPU, ["loss"], watch).work(10.0)
     assert isinstance(report, Refill)
@@ -210,7 +212,7 @@ def test_a_pack_with_half_of_its_lanes_is_parked_where_others_wait(store: Store,
     second = Worker(rest, files, CPU, ["loss"], watch)
     assert second.pack_group.step == 6
     second.save()
-    assert [pack for pack, _ in files.checkpoints()] == [rest.id], "what was taken over is in one checkpoint"
+    assert [pack for pack, _ in files.checkpoints()] == [rest.id], "the resumed checkpoint is replaced"
     assert second.work(10.0).ends_pack
     assert sorted(runs_of(files)["run_id"]) == sorted(order.run_ids)
 
@@ -232,3 +234,15 @@ def test_checkpoints_that_take_long_come_rarely(order: PackOrder, files: SweepFi
     for taken, wanted in ((1.0, 30), (4.0, 80), (1e6, 600)):
         worker._save_seconds = taken
         assert worker._checkpoint_seconds == wanted
+
+
+def test_runs_of_an_older_checkpoint_start_over_with_a_warning(
+    order: PackOrder, files: SweepFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = io.BytesIO()
+    torch.save({"order": order.to_json(), "packs": [], "frames": [], "seconds": [], "ended": []}, data)
+    files.save_checkpoint(order.id, data.getvalue(), order.run_ids[:4])
+    worker = Worker(order, files, CPU)
+    assert worker.pack_group.steps() == dict.fromkeys(order.run_ids, 0)
+    (record,) = caplog.records
+    assert record.args == (4,)

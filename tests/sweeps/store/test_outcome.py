@@ -1,80 +1,36 @@
-import math
+import pytest
 
-import numpy as np
-import pyarrow as pa
-
-from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.run.record import Record
-from mislabel.sweeps.store.outcome import Outcome, Status
-from mislabel.tasks.pack import Frame
-from tests.bowls import BOWL
-
-DEFAULTS = {name: parameter.default for name, parameter in BOWL.parameters.items() if name != "x"}
-ORDER = PackOrder("s", "bowl", DEFAULTS, {"x": [0.0, 1.0, 2.0]}, ["a", "a", "b"], [0, 1, 0])
-ABOUT = {"version": 1, "host": "h", "device": "cpu"}
+from mislabel.sweeps.errors import ExitCode
+from mislabel.sweeps.store.outcome import ASKED, INTERRUPTED, WITH_RESULT, Status, StopCause, StopReason, settled
+from tests.bowls import bowl_spec
 
 
-def frame(step: int, lanes: list[int], losses: list[float], arrays: bool = False) -> Frame:
-    values = np.array(losses)
-    weights = {"weight": np.stack([values, values + 1], axis=1)} if arrays else {}
-    metrics = {"loss": values, "height": values + 1}
-    return Frame(step, np.array(lanes), metrics, weights, ~np.isfinite(values), np.zeros(len(lanes), dtype=bool))
+def test_statuses_are_stored_under_these_names() -> None:
+    assert [status.value for status in Status] == ["done", "stopped", "diverged", "failed", "lost"]
 
 
-# The second run diverges at step 4; the others go on to step 8.
-FRAMES = [frame(0, [0, 1, 2], [9, 8, 7]), frame(4, [0, 1, 2], [5, math.inf, 6], True), frame(8, [0, 2], [1, 2], True)]
+def test_runs_that_failed_or_were_lost_have_no_result() -> None:
+    assert WITH_RESULT == (Status.DONE, Status.STOPPED, Status.DIVERGED)
 
 
-def test_a_run_ends_with_its_last_frame() -> None:
-    record = Record(ORDER, FRAMES)
-    assert record.outcomes([0, 1, 2], ["loss"]) == [
-        Outcome("a", 0, Status.DONE, {"loss": 1.0}, 8),
-        Outcome("a", 1, Status.DIVERGED, {"loss": math.inf}, 4),
-        Outcome("b", 0, Status.DONE, {"loss": 2.0}, 8),
-    ]
-    assert record.outcomes([2]) == [Outcome("b", 0, Status.DONE, {"loss": 2.0, "height": 3.0}, 8)]
+def test_a_run_that_ended_by_itself_ranks_above_a_stopped_one_and_that_above_one_without_result() -> None:
+    assert Status.DONE.rank == Status.DIVERGED.rank > Status.STOPPED.rank > Status.FAILED.rank > Status.LOST.rank
 
 
-def test_rows_of_runs_hold_ids_parameters_last_metrics_and_circumstances() -> None:
-    runs = Record(ORDER, FRAMES, seconds=[2.0, 1.0, 2.0]).tables([0, 1, 2], BOWL.parameters, ABOUT)["runs"]
-    first, second, third = runs.to_pylist()
-    assert (first["run_id"], first["cell_id"], first["seed"], first["x"], first["step"]) == ("a-0", "a", 0, 0.0, 8)
-    assert (second["status"], second["step"], second["loss"]) == ("diverged", 4, math.inf)
-    assert (third["status"], third["loss"], third["height"]) == ("done", 2.0, 3.0)
-    assert first["train_seconds"] == 2.0
-    assert first["error"] is None
-    assert set(BOWL.parameters) < set(runs.column_names)
-    assert runs.schema.field("x").type == pa.float64()
-    assert runs.schema.field("level").type == pa.int64()
-    assert runs.schema.field("tilted").type == pa.bool_()
+def test_stopped_runs_are_settled_only_under_a_stopping_rule() -> None:
+    spec = bowl_spec(parameters={"steps": 8, "frames": 5}, early_terminate={"type": "asha", "min_steps": 2})
+    assert settled(bowl_spec()) == (Status.DONE, Status.DIVERGED)
+    assert settled(spec) == (Status.DONE, Status.DIVERGED, Status.STOPPED)
 
 
-def test_curves_have_a_row_for_each_frame_that_a_run_was_part_of() -> None:
-    curves = Record(ORDER, FRAMES).tables([0, 1, 2], BOWL.parameters, ABOUT)["curves"].to_pylist()
-    found = sorted((row["run_id"], row["step"], row["loss"]) for row in curves)
-    assert found == [
-        ("a-0", 0, 9), ("a-0", 4, 5), ("a-0", 8, 1), ("a-1", 0, 8), ("a-1", 4, math.inf), ("b-0", 0, 7), ("b-0", 4, 6),
-        ("b-0", 8, 2),
-    ]  # fmt: skip
-
-
-def test_arrays_are_lists_at_snapshots() -> None:
-    arrays = Record(ORDER, FRAMES).tables([0, 2], BOWL.parameters, ABOUT)["arrays"].to_pylist()
-    found = {(row["run_id"], row["step"]): row["values"] for row in arrays}
-    assert found == {("a-0", 4): [5, 6], ("b-0", 4): [6, 7], ("a-0", 8): [1, 2], ("b-0", 8): [2, 3]}
-    assert {row["metric"] for row in arrays} == {"weight"}
-
-
-def test_only_the_runs_that_are_wanted_have_rows() -> None:
-    tables = Record(ORDER, FRAMES).tables([2], BOWL.parameters, ABOUT)
-    for name in ("runs", "curves", "arrays"):
-        assert set(tables[name]["run_id"].to_pylist()) == {"b-0"}
-
-
-def test_a_failure_has_its_reason_and_no_metrics() -> None:
-    tables = Record(ORDER).failure("it broke\nat line 3", Status.FAILED, BOWL.parameters, ABOUT)
-    assert list(tables) == ["runs"]
-    rows = tables["runs"].to_pylist()
-    assert [row["status"] for row in rows] == ["failed"] * 3
-    assert {row["error"] for row in rows} == {"it broke\nat line 3"}
-    assert "loss" not in rows[0]
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        (INTERRUPTED, ExitCode.INTERRUPTED),
+        (ASKED, ExitCode.INTERRUPTED),
+        (StopReason(StopCause.STORE_FAILED, "the disk is full"), ExitCode.FAILED),
+        (StopReason(StopCause.RUNS_USED_UP, "budget.runs"), None),
+    ],
+)
+def test_the_reason_to_stop_decides_the_exit_code(reason: StopReason, code: ExitCode | None) -> None:
+    assert reason.exit_code == code

@@ -162,8 +162,8 @@ def test_single_precision_follows_double_precision() -> None:
 def test_a_step_size_that_is_too_large_diverges() -> None:
     small: dict[str, Any] = {"samples": 20, "dim": 10, "width": 20, "steps": 500}
     frames = frames_of([Params(**small, step_size=1.0), Params(**small, step_size=0.01)], [0, 0])
-    assert [frame.lanes[frame.diverged].tolist() for frame in frames if frame.diverged.any()] == [[0]]
-    assert frames[-1].lanes.tolist() == [1]
+    assert [frame.labels[frame.diverged].tolist() for frame in frames if frame.diverged.any()] == [[0]]
+    assert frames[-1].labels.tolist() == [1]
 
 
 def last_means(sigma: float, step_size: float, steps: int) -> dict[str, np.ndarray]:

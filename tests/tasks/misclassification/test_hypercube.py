@@ -168,9 +168,9 @@ def test_a_rate_that_is_too_large_diverges_alone_and_does_not_interpolate() -> N
     params = replace(SMALL, dim=20, width=80, samples=80, precision="float32")
     frames = frames_of([replace(params, learning_rate=50.0), params], [0, 0])
     ends = [frame for frame in frames if frame.diverged.any()]
-    assert [frame.lanes[frame.diverged].tolist() for frame in ends] == [[0]]
+    assert [frame.labels[frame.diverged].tolist() for frame in ends] == [[0]]
     assert np.isnan(ends[0].metrics["interpolation_step"][0])
-    assert frames[-1].lanes.tolist() == [1]
+    assert frames[-1].labels.tolist() == [1]
 
 
 def interval(values: np.ndarray) -> tuple[float, float]:

@@ -132,8 +132,8 @@ def test_single_precision_follows_double_precision() -> None:
 def test_a_rate_that_is_too_large_diverges_alone() -> None:
     small: dict[str, Any] = {"dim": 10, "width": 20, "steps": 300, "test_samples": 20}
     frames = frames_of([Params(**small, learning_rate=50.0), Params(**small, learning_rate=0.01)], [0, 0])
-    assert [frame.lanes[frame.diverged].tolist() for frame in frames if frame.diverged.any()] == [[0]]
-    assert frames[-1].lanes.tolist() == [1]
+    assert [frame.labels[frame.diverged].tolist() for frame in frames if frame.diverged.any()] == [[0]]
+    assert frames[-1].labels.tolist() == [1]
 
 
 def withered(**settings: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
