@@ -50,9 +50,7 @@ def bowl_spec(**changes: Any) -> Spec:
 
 def prepared(store: Store, retry: bool = False, machine: Machine = MACHINE, **changes: Any) -> Launch:
     spec = bowl_spec(**changes)
-    launch = prepare(spec, find_task(spec.task), store, lambda text: None, retry)
-    launch.equip(machine)
-    return launch
+    return prepare(spec, find_task(spec.task), store, retry).start(machine)
 
 
 def run(store: Store, show: Callable[[Launch], None] | None = None, retry: bool = False, **changes: Any) -> Launch:

@@ -1,7 +1,9 @@
 """What all tests share: a package of tiny tasks that is installed while they run, and one thread for torch."""
 
+import logging
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -30,6 +32,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 images(name)
             except AbsentData as absent:
                 pytest.skip(str(absent))
+
+
+@pytest.fixture
+def messages() -> Iterator[list[str]]:
+    """What our modules log in this test."""
+    found: list[str] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(record.getMessage())
+
+    logger, collector = logging.getLogger("mislabel"), Collector()
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(collector)
+    yield found
+    logger.removeHandler(collector)
+    logger.setLevel(level)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from mislabel.analysis.mlflow_view.saved_view import MIGRATION_LOGGERS, address
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store, SweepFiles
 
-Say = Callable[[str], None]
+_log = logging.getLogger(__name__)
 # What the last complete sync wrote.
 _SHOWN = "mlflow.json"
 # How long the end of a sweep waits for MLflow before it says so, and how long it waits after an error or Ctrl-C.
@@ -62,7 +62,7 @@ def sync(files: SweepFiles, uri: str, final: bool = True, progress: Progress | N
 
 @contextmanager
 def following(
-    files: SweepFiles, uri: str | None, say: Say, every_seconds: float = 10.0, last_seconds: float = 60.0
+    files: SweepFiles, uri: str | None, every_seconds: float = 10.0, last_seconds: float = 60.0
 ) -> Iterator[None]:
     """Keep MLflow up to date while a sweep runs in the body. Without a uri, do nothing.
 
@@ -72,7 +72,7 @@ def following(
     if uri is None:
         yield
         return
-    follower = _Follower(View(files, uri), say, every_seconds)
+    follower = _Follower(View(files, uri), every_seconds)
     try:
         yield
         follower.finish(last_seconds)
@@ -90,9 +90,8 @@ class _Follower:
     get the interpreter a quarter of the time.
     """
 
-    def __init__(self, view: "View", say: Say, every_seconds: float) -> None:
+    def __init__(self, view: "View", every_seconds: float) -> None:
         self._view = view
-        self._say = say
         files = view.files
         command = [sys.executable, "-P", "-m", "mislabel.analysis.mlflow_view.follower"]
         self._process = subprocess.Popen(
@@ -111,7 +110,7 @@ class _Follower:
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._say(line.strip())
+            _log.warning(line.strip())
 
     def finish(self, last_seconds: float) -> None:
         """Give it this long to write the rest."""
@@ -120,9 +119,9 @@ class _Follower:
         name = self._view.files.name
         silent_seconds = min(last_seconds, _SILENT_SECONDS)
         if self._tell("final") and not self._ends_within(silent_seconds) and silent_seconds < last_seconds:
-            self._say(f"writing the rest of {name} to MLflow")
+            _log.info("writing the rest of %s to MLflow", name)
         if not self._ends_within(last_seconds - silent_seconds) or self._process.returncode != 0:
-            self._say(f"MLflow does not show all of {name} yet; `mislabel sync {name}` completes it")
+            _log.warning("MLflow does not show all of %s yet; `mislabel sync %s` completes it", name, name)
 
     def _tell(self, word: str) -> bool:
         assert self._process.stdin is not None

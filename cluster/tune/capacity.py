@@ -1,12 +1,15 @@
 """How many packs the machines of a Ray cluster have room for, now or when those that are away are back."""
 
+import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mislabel.cluster.queue.fair_share import TICKET
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.spec.model import Resources
+
+_log = logging.getLogger(__name__)
 
 Machines = Sequence[Mapping[str, float]]
 """What each has, in Ray's words."""
@@ -22,7 +25,7 @@ def worker_slots(resources: Resources) -> int:
     return slots_of(_machines(), resources)
 
 
-def worker_slots_in_time(resources: Resources, say: Callable[[str], None], seconds: float = PATIENCE_SECONDS) -> int:
+def worker_slots_in_time(resources: Resources, seconds: float = PATIENCE_SECONDS) -> int:
     """The same; a sweep that a queue let run waits for machines that are not there yet, or have been lost."""
     deadline = time.monotonic() + (seconds if TICKET in os.environ else 0.0)
     said = None
@@ -33,7 +36,7 @@ def worker_slots_in_time(resources: Resources, say: Callable[[str], None], secon
             if time.monotonic() >= deadline:
                 raise
             if str(error) != said:
-                say(f"{error}. Waiting for a machine")
+                _log.warning("%s. Waiting for a machine", error)
                 said = str(error)
         time.sleep(_POLL_SECONDS)
 

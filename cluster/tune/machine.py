@@ -1,6 +1,6 @@
 """What a sweep on Ray runs on: how many packs at once, in how much memory, and who tries their sizes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -9,26 +9,22 @@ from mislabel.cluster.tune.capacity import worker_memory_bytes, worker_slots_in_
 from mislabel.cluster.tune.profiler import is_elsewhere, ray_profiler
 from mislabel.cluster.tune.runner import run_on_ray
 from mislabel.sweeps.run.driver import Driver
-from mislabel.sweeps.run.launch import Machine
+from mislabel.sweeps.run.launch import Machine, Runner, Show
 from mislabel.sweeps.spec.model import Resources
 from mislabel.sweeps.store.store import Store
 
-Show = Callable[[], None]
-
 
 @contextmanager
-def machine_on_ray(
-    resources: Resources, workers: int | None, say: Callable[[str], None]
-) -> Iterator[tuple[Machine, Callable[[Driver, Store, Show], None]]]:
+def machine_on_ray(resources: Resources, workers: int | None) -> Iterator[tuple[Machine, Runner]]:
     """The machine, and what runs a feed on it. `workers` packs at once, or as many as the cluster has room for.
 
     With a number given, Ray is asked for what so many packs take, which has an autoscaler bring machines.
     """
-    slots = workers or worker_slots_in_time(resources, say)
+    slots = workers or worker_slots_in_time(resources)
     with ExitStack() as stack:
         profiler = None
         if workers is not None or is_elsewhere(resources):
-            profiler = stack.enter_context(ray_profiler(resources, say))
+            profiler = stack.enter_context(ray_profiler(resources))
         else:  # the driver is on the one machine there is, and starts sooner than a worker
             torch.set_num_threads(max(1, int(resources.cpu)))
         memory_bytes = profiler.place.memory_bytes if profiler is not None else None

@@ -3,8 +3,9 @@
 The profiler holds a worker's place while it measures, and leaves it before the first pack is handed out.
 """
 
+import logging
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ from mislabel.tasks.device.memory import device_name, memory_of
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.registry import find_task
 from mislabel.tasks.task import Task
+
+_log = logging.getLogger(__name__)
 
 # A machine that an autoscaler has to bring first takes minutes.
 _READY_SECONDS = 900.0
@@ -69,16 +72,16 @@ def is_elsewhere(resources: Resources) -> bool:
 
 
 @contextmanager
-def ray_profiler(resources: Resources, say: Callable[[str], None]) -> Iterator[RayProfiler]:
+def ray_profiler(resources: Resources) -> Iterator[RayProfiler]:
     """A profiler with the resources of a worker; MislabelError where no machine has room for it."""
     # Where its machine is lost, Ray starts it on another.
     options = {"num_cpus": resources.cpu, "num_gpus": resources.gpu, "max_restarts": 3, "max_task_retries": 3}
     actor = ray.remote(_Profiler).options(**options).remote(resources.cpu, resources.gpu, chosen_folder())
     profiler: RayProfiler | None = None
     try:
-        profiler = RayProfiler(actor, _place(actor, say))
+        profiler = RayProfiler(actor, _place(actor))
         if resources.gpu and profiler.device == "cpu":
-            say(f"resources.gpu: torch finds no CUDA on {profiler.place.host}; packs train on its CPU")
+            _log.warning("resources.gpu: torch finds no CUDA on %s; packs train on its CPU", profiler.place.host)
         yield profiler
     finally:
         if profiler is None:
@@ -87,10 +90,10 @@ def ray_profiler(resources: Resources, say: Callable[[str], None]) -> Iterator[R
             profiler.leave()
 
 
-def _place(actor: Any, say: Callable[[str], None]) -> Place:
+def _place(actor: Any) -> Place:
     place = actor.place.remote()
     if not ray.wait([place], timeout=_SAY_SECONDS)[0]:
-        say("waiting for a place on the cluster, to find out how many runs go into a pack")
+        _log.info("waiting for a place on the cluster, to find out how many runs go into a pack")
     try:
         return ray.get(place, timeout=_READY_SECONDS)  # type: ignore[no-any-return]
     except ray.exceptions.RayError as error:

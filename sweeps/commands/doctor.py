@@ -70,11 +70,8 @@ def _store(address: str) -> str:
 
 def _training() -> str:
     """Train one small run of a bundled task inline, into a temporary store."""
-    import torch
-
     from mislabel.sweeps.checks.reader import checked_spec
-    from mislabel.sweeps.run.inline import run_inline
-    from mislabel.sweeps.run.launch import Machine, prepare
+    from mislabel.sweeps.run.launch import inline_host, run_sweep
     from mislabel.sweeps.spec.document import Document
     from mislabel.sweeps.store.store import Store
 
@@ -85,10 +82,9 @@ def _training() -> str:
     }
     spec, task = checked_spec(Document("doctor", values))
     with tempfile.TemporaryDirectory() as folder:
-        launch = prepare(spec, task, Store(folder), lambda text: None)
-        launch.equip(Machine(1, 1 << 30, torch.device("cpu")))
-        run_inline(launch.driver, launch.files, torch.device("cpu"), lambda: None)
-        return f"{launch.driver.progress.done} run of {task.name} trained and stored"
+        run_sweep(spec, task, Store(folder), inline_host)
+        runs = Store(folder).sweep(spec.name).read("runs", ["run_id"]).num_rows
+    return f"{runs} run of {task.name} trained and stored"
 
 
 def _ray() -> str:

@@ -1,6 +1,7 @@
 """The command line: one small module per command, imported when it is called."""
 
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -62,8 +63,9 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
+@click.option("-v", "--verbose", is_flag=True, help="Report every pack.")
 @click.version_option(package_name="mislabel", message="mislabel %(version)s")
-def cli(debug: bool) -> None:
+def cli(debug: bool, verbose: bool) -> None:
     """Sweeps for research on learning with label noise.
 
     A spec (YAML) names a task, the values of its parameters, and how many seeds each cell is run from. `run` trains
@@ -77,6 +79,21 @@ def cli(debug: bool) -> None:
     Results are printed to stdout, everything else to stderr. Exit code 0: done; 1: some runs failed, or the
     store did; 2: wrong usage or spec, nothing was run; 130: interrupted, the same command continues.
     """
+    _show_messages(verbose)
+
+
+class _Stderr(logging.Handler):
+    """Shows log messages to people."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(record.getMessage(), err=True)
+
+
+def _show_messages(verbose: bool) -> None:
+    logger = logging.getLogger("mislabel")
+    logger.setLevel(logging.DEBUG if verbose else logging.INFO)
+    if not any(isinstance(handler, _Stderr) for handler in logger.handlers):
+        logger.addHandler(_Stderr())
 
 
 def main() -> None:

@@ -41,9 +41,8 @@ def command(
     import torch
 
     from mislabel.sweeps.checks.reader import read_spec
-    from mislabel.sweeps.commands.run import free_memory_bytes
     from mislabel.sweeps.plan.speed import NoProfiler
-    from mislabel.sweeps.run.launch import Machine, plan_sweep
+    from mislabel.sweeps.run.launch import Machine, free_memory_bytes, plan_sweep
     from mislabel.sweeps.store.store import Store
 
     read, task = read_spec(spec, overrides, quick)

@@ -70,7 +70,7 @@ def _run(
     no_mlflow: bool,
 ) -> int:  # fmt: skip
     from mislabel.sweeps.checks.reader import read_spec
-    from mislabel.sweeps.commands.run import run_sweep, tracking_uri_of
+    from mislabel.sweeps.commands.run import run_and_report, tracking_uri_of
     from mislabel.sweeps.papers.bundled import spec_path
     from mislabel.sweeps.plan.data_check import DataMissingError
     from mislabel.sweeps.store.store import Store
@@ -78,7 +78,7 @@ def _run(
     at = Store(store)
     uri = None if no_mlflow else tracking_uri_of(at, tracking_uri)
     code, missing = 0, dict[str, None]()
-    with venue.kept():
+    with venue.connected():
         for i, experiment in enumerate(chosen):
             say(f"[{i + 1}/{len(chosen)}] {experiment}")
             spec, task = read_spec(spec_path(experiment), overrides, quick)
@@ -86,7 +86,7 @@ def _run(
                 say("left out: it wants a GPU, and there is none; --quick has its small version")
                 continue
             try:
-                ended = run_sweep(spec, task, at, venue, uri)
+                ended = run_and_report(spec, task, at, venue, uri)
             except DataMissingError as error:
                 if len(chosen) == 1:
                     raise

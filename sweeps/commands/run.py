@@ -1,9 +1,9 @@
-"""`mislabel run`: run a sweep on this machine or on a Ray cluster, or go on with one."""
+"""`mislabel run`: run a sweep on this machine or on a Ray cluster, or continue one."""
 
-import signal
+import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,16 @@ import click
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.options import say
 from mislabel.sweeps.errors import ExitCode
+from mislabel.sweeps.formatting import count, duration
 
 if TYPE_CHECKING:
+    from mislabel.sweeps.plan.plan import Plan
     from mislabel.sweeps.run.driver import Driver
-    from mislabel.sweeps.run.launch import Launch, Machine
+    from mislabel.sweeps.run.launch import Machine, Result, Runner
     from mislabel.sweeps.spec.model import Resources, Spec
-    from mislabel.sweeps.store.store import Store
+    from mislabel.sweeps.store.store import Store, SweepFiles
+
+_log = logging.getLogger(__name__)
 
 
 @click.command()
@@ -31,11 +35,11 @@ if TYPE_CHECKING:
 @click.option("--address", envvar="RAY_ADDRESS", metavar="RAY", help="A running Ray cluster. Default: start one here.")
 @click.option(
     "--workers", type=click.IntRange(min=1), metavar="N",
-    help="Packs to have at once, whatever the cluster has now: an autoscaler then brings machines. "
-    "Default: as many as there is room for.",
+    help="How many packs to run at once, even if the cluster has no room for them yet: an autoscaler then adds "
+    "machines. Default: as many as there is room for.",
 )  # fmt: skip
-@click.option("--retry-failed", is_flag=True, help="Also run again what failed before.")
-@click.option("--no-mlflow", is_flag=True, help="Write no MLflow view now; `mislabel sync` makes it later.")
+@click.option("--retry-failed", is_flag=True, help="Also run the runs that failed before.")
+@click.option("--no-mlflow", is_flag=True, help="Write no MLflow view now; `mislabel sync` writes it later.")
 @options.as_json
 def command(
     spec: str, store: str, tracking_uri: str | None, overrides: tuple[str, ...], quick: bool, inline: bool,
@@ -43,8 +47,9 @@ def command(
 ) -> int:  # fmt: skip
     """Run the sweep in SPEC.yaml: every run that the store does not have yet.
 
-    Running the same command again continues after an interruption (Ctrl-C lets running packs checkpoint) or a crash,
-    and does nothing when all is there. With more values or seeds in the spec, only the new runs are trained.
+    The same command continues after an interruption (Ctrl-C lets running packs checkpoint) or a crash, and does nothing
+    if the store has all runs. With more values or seeds in the spec, only the new runs are trained. The sweep's folder
+    in the store has the messages of every launch in log.txt.
 
     \b
       mislabel run noise.yaml
@@ -59,30 +64,51 @@ def command(
     venue.check()
     at = Store(store)
     uri = None if no_mlflow or read.track.per == "none" else tracking_uri_of(at, tracking_uri)
-    code = run_sweep(read, task, at, venue, uri, retry_failed)
+    code = run_and_report(read, task, at, venue, uri, retry_failed)
     _print_cells(store, read.name, as_json)
     _say_where(store, read.name)
     return code
 
 
+def run_and_report(
+    spec: "Spec", task: Any, store: "Store", venue: "Venue", tracking_uri: str | None, retry_failed: bool = False
+) -> ExitCode:
+    """Run the sweep with a progress bar and an MLflow view; returns the exit code."""
+    from mislabel.sweeps.run.launch import run_sweep
+
+    result = run_sweep(spec, task, store, venue.host, retry_failed, Terminal(spec, tracking_uri))
+    if (stopped := _stopped_exit_code(result)) is not None:
+        return stopped
+    if not result.failed:
+        return ExitCode.DONE
+    again = "--retry-failed runs them again, up to budget.failures times"
+    say(f"{count(result.failed, 'run')} failed; `mislabel status` says why, {again}")
+    return ExitCode.FAILED
+
+
+def _stopped_exit_code(result: "Result") -> ExitCode | None:
+    reason = result.driver.stop_reason if result.driver else None
+    return reason.exit_code if reason else None
+
+
 @dataclass(frozen=True)
 class Venue:
-    """Where to run: in this process, or on the Ray cluster at the address, or on a Ray of our own."""
+    """Where to run: in this process, on the Ray cluster at the address, or on a Ray that we start here."""
 
     inline: bool = False
     address: str | None = None
     workers: int | None = None
-    """How many packs to have at once; by default as many as the cluster has room for."""
+    """How many packs to run at once; by default as many as the cluster has room for."""
 
     def check(self) -> None:
-        """MislabelError where a cluster is named and nothing answers there."""
+        """Raise MislabelError if no Ray cluster answers at the address."""
         if self.address is not None and not self.inline:
             from mislabel.cluster.address import refuse_where_no_ray_answers
 
             refuse_where_no_ray_answers(self.address)
 
     def has_gpus(self) -> bool:
-        """Whether packs could get a GPU; ask while connected to Ray, see `kept`."""
+        """Whether packs can get a GPU. Call this while connected to Ray: see `connected`."""
         if self.inline:
             import torch
 
@@ -92,22 +118,38 @@ class Venue:
         return gpus() > 0
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Stay connected to Ray in the body, whatever number of sweeps run in it."""
+    def connected(self) -> Iterator[None]:
+        """Stay connected to Ray in the body, in which any number of sweeps may run."""
         if self.inline or _is_connected():
             yield
             return
         say("starting Ray on this machine …" if self.address is None else f"joining Ray at {self.address} …")
         if self.address is not None:
-            _belong_to_the_cluster_here(self.address)
+            _use_environment_of_local_cluster(self.address)
         from mislabel.cluster.tune.runner import connected
 
         with connected(self.address):
             yield
 
+    @contextmanager
+    def host(self, resources: "Resources") -> Iterator[tuple["Machine", "Runner"]]:
+        """The machine for a sweep, and what trains its packs there."""
+        if self.inline:
+            from mislabel.sweeps.run.launch import inline_host
 
-def _belong_to_the_cluster_here(address: str) -> None:
-    """Take on what a driver of the cluster that runs on this machine needs, before Ray is loaded."""
+            with inline_host(resources) as machine_and_runner:
+                yield machine_and_runner
+            return
+        # Ray prints messages of its nodes to stdout, which is for data.
+        with self.connected(), redirect_stdout(sys.stderr):
+            from mislabel.cluster.tune.machine import machine_on_ray
+
+            with machine_on_ray(resources, self.workers) as machine_and_runner:
+                yield machine_and_runner
+
+
+def _use_environment_of_local_cluster(address: str) -> None:
+    """If the cluster's head runs on this machine, set what its drivers need, before Ray is imported."""
     import os
 
     from mislabel.cluster.head_state import Folder, read_state
@@ -119,121 +161,58 @@ def _belong_to_the_cluster_here(address: str) -> None:
 
 
 def _is_connected() -> bool:
-    """Whether this process has joined a Ray already; asks without importing it."""
+    """Whether this process is connected to a Ray; does not import Ray."""
     return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
 
 
-def run_sweep(
-    spec: "Spec", task: Any, store: "Store", venue: Venue, tracking_uri: str | None, retry_failed: bool = False
-) -> ExitCode:
-    """Run what is missing of the sweep and say how it went; returns the exit code. StoreError if the store fails."""
-    from mislabel.analysis.mlflow_view.view import following
-    from mislabel.sweeps.run.launch import prepare
+@dataclass(frozen=True)
+class Terminal:
+    """Shows a launch to people and keeps its MLflow view up to date; see `sweeps.run.launch.Observer`."""
 
-    launch = prepare(spec, task, store, say, retry_failed)
-    view = following(launch.files, tracking_uri, say)
-    if launch.complete:
-        say(f"{_counted(launch)}; nothing to run")
-        with view:
-            return _exit_code(launch.plan.failed)
-    with _machine(venue, spec.resources) as (machine, runner):
-        launch.equip(machine)
-        _say_plan(launch)
-        with view:
-            _train(launch, store, runner)
-            launch.finish()
-    _say_end(launch)
-    driver = launch.driver
-    if driver.broken:
-        raise driver.broken
-    if driver.stop_reason and driver.stop_reason.exit_code is not None:
-        return driver.stop_reason.exit_code
-    failed = sum(count for status, count in driver.progress.statuses.items() if not status.has_result)
-    return _exit_code(launch.plan.failed + failed)
+    spec: "Spec"
+    tracking_uri: str | None
 
+    def planned(self, plan: "Plan", complete: bool) -> None:
+        cells, seeds, runs = count(plan.cells, "cell"), count(self.spec.seeds.count, "seed"), count(plan.runs, "run")
+        has = plan.runs - plan.missing
+        text = f"{self.spec.name}: {cells} × {seeds} = {runs}" + (f", {has:,} in the store already" if has else "")
+        if complete:
+            _log.info("%s; nothing to run", text)
+            return
+        resumed = f", {len(plan.resumed)} of them from a checkpoint" if plan.resumed else ""
+        packs = f"{count(plan.packs, 'pack')} on {count(plan.workers, 'worker')}{resumed}"
+        _log.info("%s; %s, about %s", text, packs, duration(plan.expected_seconds))
 
-Runner = Callable[["Driver", "Store", Callable[[], None]], None]
+    def beside(self, files: "SweepFiles") -> AbstractContextManager[None]:
+        from mislabel.analysis.mlflow_view.view import following
 
+        return following(files, self.tracking_uri)
 
-@contextmanager
-def _machine(venue: Venue, resources: "Resources") -> Iterator[tuple["Machine", Runner]]:
-    """What to run on, and how: this process, or Ray."""
-    import torch
+    @contextmanager
+    def watching(self, driver: "Driver") -> Iterator[Callable[[], None]]:
+        from mislabel.sweeps.commands.screen import ProgressLine
 
-    from mislabel.sweeps.run.launch import Machine
+        line = ProgressLine(driver, self.spec)
+        with line.shown():
+            yield line.update
 
-    if venue.inline:
-        from mislabel.sweeps.run.inline import run_inline
-        from mislabel.tasks.device.memory import memory_of
+    def ended(self, driver: "Driver") -> None:
+        from mislabel.sweeps.store.outcome import StopCause
 
-        device = torch.device("cuda" if resources.gpu and torch.cuda.is_available() else "cpu")
-        if resources.gpu and device.type == "cpu":
-            say("resources.gpu: torch finds no CUDA here; packs train on the CPU")
-        torch.set_num_threads(max(1, int(resources.cpu)))
-        machine = Machine(1, free_memory_bytes() if device.type == "cpu" else memory_of(device), device)
-        yield machine, lambda driver, store, show: run_inline(driver, driver.files, device, show)
-        return
-    # Ray prints what its nodes complain of to stdout, which is for data.
-    with venue.kept(), redirect_stdout(sys.stderr):
-        from mislabel.cluster.tune.machine import machine_on_ray
-
-        with machine_on_ray(resources, venue.workers, say) as machine_and_runner:
-            yield machine_and_runner
-
-
-def _train(launch: "Launch", store: "Store", runner: Runner) -> None:
-    from mislabel.sweeps.commands.screen import ProgressLine
-
-    line = ProgressLine(launch.driver, launch.spec)
-
-    def show() -> None:
-        launch.heartbeat.beat()
-        line.update()
-
-    with line.shown(), _interruptible(launch, line.say, show):
-        runner(launch.driver, store, show)
-
-
-@contextmanager
-def _interruptible(launch: "Launch", tell: Callable[[str], None], show: Callable[[], None]) -> Iterator[None]:
-    """The first Ctrl-C (or a polite kill) lets packs checkpoint; the second one ends at once."""
-    from mislabel.sweeps.store.outcome import INTERRUPTED
-
-    def stop(signum: int, frame: Any) -> None:
-        if launch.driver.stop_reason:
-            raise KeyboardInterrupt
-        launch.driver.stop(INTERRUPTED)
-        tell("interrupted: running packs are being checkpointed; press Ctrl-C again to end at once")
-        show()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _counted(launch: "Launch") -> str:
-    from mislabel.sweeps.formatting import count
-
-    plan = launch.plan
-    has = plan.runs - plan.missing
-    cells, seeds, runs = count(plan.cells, "cell"), count(launch.spec.seeds.count, "seed"), count(plan.runs, "run")
-    text = f"{launch.spec.name}: {cells} × {seeds} = {runs}"
-    return f"{text}, {has:,} in the store already" if has else text
-
-
-def _say_plan(launch: "Launch") -> None:
-    from mislabel.sweeps.formatting import count, duration
-
-    plan = launch.plan
-    resumed = f", {len(plan.resumed)} of them from a checkpoint" if plan.resumed else ""
-    packs = f"{count(plan.packs, 'pack')} on {count(plan.workers, 'worker')}{resumed}"
-    say(f"{_counted(launch)}; {packs}, about {duration(plan.expected_seconds)}")
+        for run, error in list(driver.errors.items())[:5]:
+            _log.warning("run %s failed: %s", run, error.splitlines()[0])
+        if driver.stop_reason and not driver.broken:
+            larger = " with a larger one" if driver.stop_reason.cause is StopCause.RUNS_USED_UP else ""
+            _log.info("stopped: %s; the same command%s continues", driver.stop_reason, larger)
+        progress = driver.progress
+        ended = ", ".join(f"{n:,} {status}" for status, n in sorted(progress.statuses.items())) or "none ended"
+        rate = f" ({1e6 * progress.elapsed / progress.steps_done:,.2f} µs per run-step)" if progress.steps_done else ""
+        runs = count(sum(progress.statuses.values()), "run")
+        _log.info("%s in %s: %s%s", runs, duration(progress.elapsed), ended, rate)
 
 
 def tracking_uri_of(store: "Store", given: str | None) -> str | None:
+    """The MLflow server that was given, or the store's own database; None if the store can't have one."""
     from mislabel.analysis.mlflow_view.view import default_uri
 
     uri = given or default_uri(store)
@@ -242,17 +221,8 @@ def tracking_uri_of(store: "Store", given: str | None) -> str | None:
     return uri
 
 
-def _exit_code(failed: int) -> ExitCode:
-    from mislabel.sweeps.formatting import count
-
-    if failed:
-        again = "--retry-failed runs them again, up to budget.failures times"
-        say(f"{count(failed, 'run')} failed; `mislabel status` says why, {again}")
-    return ExitCode.FAILED if failed else ExitCode.DONE
-
-
 def _print_cells(address: str, name: str, as_json: bool) -> None:
-    """The table of cells, where there are any."""
+    """Print the table of cells if there are any."""
     from mislabel.sweeps.commands.results import print_cells, table_of_cells
     from mislabel.sweeps.store.store import Store
 
@@ -264,22 +234,6 @@ def _print_cells(address: str, name: str, as_json: bool) -> None:
             print_cells(table, most=20)
 
 
-def _say_end(launch: "Launch") -> None:
-    from mislabel.sweeps.formatting import count, duration
-    from mislabel.sweeps.store.outcome import StopCause
-
-    driver = launch.driver
-    for run, error in list(driver.errors.items())[:5]:
-        say(f"run {run} failed: {error.splitlines()[0]}")
-    if driver.stop_reason and not driver.broken:
-        larger = " with a larger one" if driver.stop_reason.cause is StopCause.RUNS_USED_UP else ""
-        say(f"stopped: {driver.stop_reason}; the same command{larger} continues")
-    progress = driver.progress
-    ended = ", ".join(f"{n:,} {status}" for status, n in sorted(progress.statuses.items())) or "none ended"
-    rate = f" ({1e6 * progress.elapsed / progress.steps_done:,.2f} µs per run-step)" if progress.steps_done else ""
-    say(f"{count(sum(progress.statuses.values()), 'run')} in {duration(progress.elapsed)}: {ended}{rate}")
-
-
 def _say_where(address: str, name: str) -> None:
     at = "" if address == "results" else f" --store {address}"
     from mislabel.sweeps.store.filesystem import within
@@ -287,9 +241,3 @@ def _say_where(address: str, name: str) -> None:
     say(f"tables:  {within(address, name)}: runs and curves (Parquet), `mislabel results {name}{at}`")
     say(f"pandas:  import mislabel; sweep = mislabel.load({address!r}, {name!r}); sweep.runs")
     say(f"browser: mislabel ui{at}")
-
-
-def free_memory_bytes() -> int:
-    import os
-
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

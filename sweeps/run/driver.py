@@ -3,6 +3,7 @@
 The inline runner and the Ray Tune searcher both only pass on what this says.
 """
 
+import logging
 import time
 from collections import deque
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ from mislabel.sweeps.store.cell_means import Means
 from mislabel.sweeps.store.outcome import Outcome, Status, StopCause, StopReason
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import Value
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -81,6 +84,7 @@ class Driver:
         order = replace(order, refill=self._may_be_refilled(order))
         self._running[order.id] = Handed(order, {run: lane for lane, run in enumerate(order.run_ids)})
         self.progress.running += len(order)
+        _log.debug("pack %s: %d runs%s", order.id, len(order), ", from a checkpoint" if order.resume else "")
         return order
 
     def _may_be_refilled(self, order: PackOrder) -> bool:
@@ -153,6 +157,7 @@ class Driver:
             values = handed.order.values(handed.order.cells.index(self.means.best[1]))
             self.best_cell = {name: values[name] for name in self.plan.spec.axes()}
         if report.ends_pack:
+            _log.debug("pack %s: %s, %d runs left", report.pack, type(report).__name__.lower(), len(handed.left))
             self._released(report.pack)
         match report:
             case OutOfMemory(error=error):
@@ -169,6 +174,7 @@ class Driver:
         """The pack's worker died too often; its runs are recorded as lost, and run again by the next launch."""
         handed = self._released(pack)
         if handed is not None and (rest := handed.rest()):
+            _log.warning("pack %s: lost with %d runs: %s", pack, len(rest), error.splitlines()[0] if error else "")
             self._record_failure(rest, error, Status.LOST)
         self._close_if_idle()
 

@@ -1,9 +1,18 @@
-"""Run a sweep from spec to complete tables: the order of things, whoever does the training."""
+"""Launch a sweep: check and plan it (`prepare`), start it on a machine, and leave complete tables (`finish`).
 
-from collections.abc import Callable
+`run_sweep` does all of this. The caller passes in the host, which provides the machine and trains the packs: this
+process (`inline_host`), or a Ray cluster. So this module does not know Ray.
+"""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -19,67 +28,210 @@ from mislabel.sweeps.plan.sources import GridSource, SearchSource, Source
 from mislabel.sweeps.plan.speed import LocalProfiler, Profiler
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.heartbeat import Heartbeat, note_complete, refuse_if_running
+from mislabel.sweeps.run.inline import run_inline
 from mislabel.sweeps.run.provenance import provenance
+from mislabel.sweeps.run.sweep_log import sweep_log
 from mislabel.sweeps.search.warm_start import earlier_cells, refuse_unknown_sweeps
-from mislabel.sweeps.spec.model import Spec, spec_from_stored
+from mislabel.sweeps.spec.model import Resources, Spec, spec_from_stored
 from mislabel.sweeps.store.cell_means import Mean, Means
 from mislabel.sweeps.store.earlier_values import write_earlier_values
 from mislabel.sweeps.store.filesystem import LONG_PATIENCE_SECONDS
+from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store, SweepFiles
+from mislabel.tasks.device.memory import memory_of
 from mislabel.tasks.task import Task
 
-Say = Callable[[str], None]
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to run on."""
+    """The resources of a launch."""
 
     workers: int
     memory_bytes: int
     """Of one worker."""
     device: torch.device
     ahead: bool = False
-    """Whether a search prepares proposals while packs train; what it proposes then depends on who ends first."""
+    """Whether a search prepares proposals while packs train. Its proposals then depend on which pack ends first."""
     profiler: Profiler | None = None
-    """Who tries pack sizes; by default this process, on that device."""
+    """Measures pack sizes; by default in this process, on that device."""
 
 
-class Launch:
-    """A sweep from the moment its spec is accepted: count it, equip it with a machine, run it, finish it."""
+Show = Callable[[], None]
+Runner = Callable[[Driver, Store, Show], None]
+"""Trains the driver's packs until it is over, and calls the function after every report."""
+Host = Callable[[Resources], AbstractContextManager[tuple[Machine, Runner]]]
+"""Provides a machine and its runner for as long as a sweep runs."""
 
-    def __init__(self, plan: Plan, index: RunIndex, files: SweepFiles) -> None:
-        self.spec = plan.spec
-        self.task = plan.task
-        self.files = files
-        self.plan = plan
-        self._index = index
-        self.complete = not plan.missing and not race_is_on(plan.spec, index, plan.retry)
-        """True where there is nothing to run."""
-        self._driver: Driver | None = None
+
+class Observer(Protocol):
+    """What the caller of `run_sweep` adds to a launch, such as a progress bar."""
+
+    def planned(self, plan: Plan, complete: bool) -> None:
+        """The plan is final. If the sweep is complete, there is nothing to run."""
+
+    def beside(self, files: SweepFiles) -> AbstractContextManager[None]:
+        """A context around the training."""
+
+    def watching(self, driver: Driver) -> AbstractContextManager[Show]:
+        """A context around the training, with a function that is called after every report."""
+
+    def ended(self, driver: Driver) -> None:
+        """The training is over."""
+
+
+class NoObserver:
+    """Adds nothing."""
+
+    def planned(self, plan: Plan, complete: bool) -> None:
+        pass
+
+    def beside(self, files: SweepFiles) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def watching(self, driver: Driver) -> AbstractContextManager[Show]:
+        return nullcontext(lambda: None)
+
+    def ended(self, driver: Driver) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a launch ended."""
+
+    plan: Plan
+    driver: Driver | None = None
+    """None if there was nothing to run."""
 
     @property
-    def driver(self) -> Driver:
-        assert self._driver is not None, "equip the launch with a machine first"
-        return self._driver
+    def failed(self) -> int:
+        """Runs without a result, including those of earlier launches that were not run again."""
+        statuses = self.driver.progress.statuses if self.driver else {}
+        return self.plan.failed + sum(count for status, count in statuses.items() if not status.has_result)
 
-    def equip(self, machine: Machine) -> None:
-        """Decide how the sweep is packed on this machine; from here on it counts as running."""
-        sizing = _sizing(self.task, self.files, machine)
-        self.plan = sized_plan(self.plan, sizing)
+
+def run_sweep(
+    spec: Spec, task: Task[Any], store: Store, host: Host, retry: bool = False, observer: Observer | None = None
+) -> Result:
+    """Run all runs of the sweep that the store lacks; with `retry`, also those that failed.
+
+    Raises StoreError if the store fails on the way. Ctrl-C lets running packs checkpoint.
+    """
+    observer = observer or NoObserver()
+    with sweep_log(store.sweep(spec.name)) as log:
+        prepared = prepare(spec, task, store, retry)
+        log.begin()
+        if prepared.complete:
+            observer.planned(prepared.plan, complete=True)
+            with observer.beside(prepared.files):
+                return Result(prepared.plan)
+        with host(spec.resources) as (machine, runner):
+            launch = prepared.start(machine)
+            observer.planned(launch.plan, complete=False)
+            with observer.beside(launch.files):
+                _train(launch, store, runner, observer)
+                launch.finish()
+        observer.ended(launch.driver)
+        if launch.driver.broken:
+            raise launch.driver.broken
+        return Result(launch.plan, launch.driver)
+
+
+def _train(launch: "Launch", store: Store, runner: Runner, observer: Observer) -> None:
+    with observer.watching(launch.driver) as update:
+
+        def show() -> None:
+            launch.heartbeat.beat()
+            update()
+
+        with _interruptible(launch.driver, show):
+            runner(launch.driver, store, show)
+
+
+@contextmanager
+def _interruptible(driver: Driver, show: Show) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM lets packs checkpoint; the second one ends at once."""
+
+    def stop(signum: int, frame: Any) -> None:
+        if driver.stop_reason:
+            raise KeyboardInterrupt
+        driver.stop(INTERRUPTED)
+        _log.info("interrupted: saving checkpoints of running packs; press Ctrl-C again to end at once")
+        show()
+
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
+        yield
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def inline_host(resources: Resources) -> Iterator[tuple[Machine, Runner]]:
+    """This process, one pack after the other."""
+    device = torch.device("cuda" if resources.gpu and torch.cuda.is_available() else "cpu")
+    if resources.gpu and device.type == "cpu":
+        _log.warning("resources.gpu: torch finds no CUDA here; packs train on the CPU")
+    torch.set_num_threads(max(1, int(resources.cpu)))
+    machine = Machine(1, free_memory_bytes() if device.type == "cpu" else memory_of(device), device)
+    yield machine, lambda driver, store, show: run_inline(driver, driver.files, device, show)
+
+
+def free_memory_bytes() -> int:
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A sweep whose spec is accepted and stored, and that has no machine yet."""
+
+    plan: Plan
+    index: RunIndex
+    files: SweepFiles
+    complete: bool
+    """True if there is nothing to run."""
+
+    def start(self, machine: Machine) -> "Launch":
+        """Choose how the sweep is packed on this machine. From now on it counts as running."""
+        sizing = _sizing(self.plan.task, self.files, machine)
+        plan = sized_plan(self.plan, sizing)
         sizing.keep()
-        self.backlog = Backlog(self.plan, self._index, sizing)
-        means = Means(self.spec, self._index, self.plan.retry, self.backlog.seeding)
-        source = _source(self.backlog, self.files, means, machine.ahead)
-        if self.spec.seeds.up_to is not None:
-            source = SeedRaceSource(source, self.backlog, means)
-        self._driver = Driver(self.backlog, source, self.files, means)
-        self.heartbeat = Heartbeat(self.files, self._driver)
-        self.heartbeat.beat()
+        backlog = Backlog(plan, self.index, sizing)
+        means = Means(plan.spec, self.index, plan.retry, backlog.seeding)
+        source = _source(backlog, self.files, means, machine.ahead)
+        if plan.spec.seeds.up_to is not None:
+            source = SeedRaceSource(source, backlog, means)
+        driver = Driver(backlog, source, self.files, means)
+        heartbeat = Heartbeat(self.files, driver)
+        heartbeat.beat()
+        return Launch(plan, backlog, driver, heartbeat, self.files, self.complete)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A sweep that runs on a machine."""
+
+    plan: Plan
+    backlog: Backlog
+    driver: Driver
+    heartbeat: Heartbeat
+    files: SweepFiles
+    complete: bool
+    """True if there was nothing to run at the start."""
+
+    @property
+    def spec(self) -> Spec:
+        return self.plan.spec
 
     def finish(self) -> None:
-        """Leave the store tidy, and say how it ended."""
+        """Merge the tables' small files, remove checkpoints that nobody needs, and record how the sweep ended."""
         if self.driver.broken:
             return
         over = self.driver.over and self.driver.stop_reason is None
@@ -88,7 +240,7 @@ class Launch:
 
 
 def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retry: bool = False) -> Plan:
-    """The plan, without writing anything."""
+    """The plan of a sweep. Writes nothing."""
     files = store.sweep(spec.name)
     refuse_other_spec(spec, task, files)
     refuse_unknown_sweeps(spec, task, store)
@@ -99,37 +251,37 @@ def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retr
     return sized_plan(replace(plan, elsewhere=elsewhere), _sizing(task, files, machine))
 
 
-def prepare(spec: Spec, task: Task[Any], store: Store, say: Say, retry: bool = False) -> Launch:
-    """Everything before a machine is needed: checks, spec and provenance into the store, counts."""
+def prepare(spec: Spec, task: Task[Any], store: Store, retry: bool = False) -> Prepared:
+    """Do everything that needs no machine: check the sweep, plan it, and store its spec and provenance."""
     store.prepare()
     files = store.sweep(spec.name).with_patience(LONG_PATIENCE_SECONDS)
     refuse_if_running(files)
     refuse_other_spec(spec, task, files)
     refuse_unknown_sweeps(spec, task, store)
     for moved in files.set_damaged_aside():
-        say(f"{moved} is damaged: set aside, and its runs are run again")
+        _log.warning("%s is damaged: set aside, and its runs are run again", moved)
     write_earlier_values(files, task.earlier)
     index = RunIndex(spec, files)
-    plan = make_plan(spec, task, index, files, retry)  # SpecError where shapes conflict, before anything is written
+    plan = make_plan(spec, task, index, files, retry)  # raises SpecError before anything is written
     data = datasets_of(plan, files)
     reused = reuse(plan.space, store, index, data)
     for name, runs in reused.items():
-        say(f"{runs:,} runs are the same as in {name}: copied from there")
+        _log.info("%s runs are the same as in %s: copied from there", f"{runs:,}", name)
     if reused:
         plan = make_plan(spec, task, index, files, retry)
-    launch = Launch(replace(plan, data=data), index, files)
     files.revise_spec(spec.to_yaml())
     files.remove("stop")
-    if not launch.complete:
-        files.write_json(f"launches/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json", provenance(task.init.__module__, data))
-    else:
+    complete = not plan.missing and not race_is_on(spec, index, retry)
+    if complete:
         _tidy(files, over=True)
-        note_complete(files, launch.plan.cells, launch.plan.runs)
-    return launch
+        note_complete(files, plan.cells, plan.runs)
+    else:
+        files.write_json(f"launches/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json", provenance(task.init.__module__, data))
+    return Prepared(replace(plan, data=data), index, files, complete)
 
 
 def _tidy(files: SweepFiles, over: bool) -> None:
-    """Leave few files behind, and no checkpoints of a sweep that is over."""
+    """Merge small files; if the sweep is over, remove its checkpoints."""
     if over:
         for pack, _ in list(files.checkpoints()):
             files.drop_checkpoint(pack)
@@ -137,16 +289,11 @@ def _tidy(files: SweepFiles, over: bool) -> None:
 
 
 def refuse_other_spec(spec: Spec, task: Task[Any], files: SweepFiles) -> None:
-    """SpecError where the store has a sweep of this name that the spec does not merely widen."""
+    """Raise SpecError if the store has a sweep of this name that the spec does not merely widen."""
     stored = files.read_text("spec.yaml")
     if stored is None:
         return
-    old = spec_from_stored(stored)
-    if task.earlier and (columns := files.columns("runs")):
-        # Runs from before a parameter was added had its earlier value, which need not be its default.
-        added = {name: value for name, value in task.earlier.items() if name not in columns}
-        old = old.model_copy(update={"parameters": {**added, **old.parameters}})
-    changes = incompatible_changes(old, spec, task)
+    changes = incompatible_changes(spec_from_stored(stored), spec, task)
     if changes:
         problems = [Problem("", change) for change in changes]
         raise SpecError(

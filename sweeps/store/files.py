@@ -21,6 +21,11 @@ class Files:
         self.address = within(store, name)
         """The folder's address, as a user would write it."""
 
+    @property
+    def is_local(self) -> bool:
+        """Whether this is a folder of this machine."""
+        return self._fs.is_local
+
     def read_bytes(self, file: str) -> bytes | None:
         """The file's content, or None if it does not exist."""
         return self._fs.get(f"{self._root}/{file}")
@@ -35,6 +40,14 @@ class Files:
 
     def write_text(self, file: str, text: str) -> None:
         self.write(file, text.encode())
+
+    def append_text(self, file: str, text: str) -> None:
+        """Append to the file. An object store has to read and write all of it."""
+        if self.is_local:
+            with as_store_errors(self.address), open(f"{self._root}/{file}", "a") as stream:
+                stream.write(text)
+        else:
+            self.write_text(file, (self.read_text(file) or "") + text)
 
     def read_json(self, file: str) -> Any:
         """The file's value, or None if it does not exist or is damaged."""

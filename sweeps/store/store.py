@@ -7,6 +7,7 @@
     <store>/<sweep>/runs|curves|arrays/<part>.parquet
     <store>/<sweep>/checkpoints/<pack>.pt    and <pack>.json, the runs in it
     <store>/<sweep>/weights/<run>.pt         trained weights, if the spec keeps them
+    <store>/<sweep>/log.txt                  the messages of every launch
     <store>/<sweep>/set-aside/…              files that could not be read
 
 Workers write the tables' parts: see `tables`. A file appears completely or not at all.

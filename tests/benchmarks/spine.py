@@ -118,8 +118,8 @@ def _sweep(values: dict[str, Any], ahead: bool = False) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, connected(None):
         store = Store(folder)
         slots = worker_slots(spec.resources)
-        launch = prepare(spec, task, store, print)
-        launch.equip(Machine(slots, worker_memory_bytes(spec.resources), torch.device("cpu"), ahead))
+        machine = Machine(slots, worker_memory_bytes(spec.resources), torch.device("cpu"), ahead)
+        launch = prepare(spec, task, store).start(machine)
         packs = launch.plan.packs
         run_on_ray(launch.driver, store, spec.resources, slots, lambda: None)
         progress = launch.driver.progress

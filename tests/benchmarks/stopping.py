@@ -61,8 +61,7 @@ def _run(values: dict[str, Any], folder: str) -> int:
     from mislabel.sweeps.store.store import Store
 
     spec, task = checked_spec(Document("bench", values))
-    launch = prepare(spec, task, Store(folder), print)
-    launch.equip(Machine(1, 1 << 30, torch.device("cpu")))
+    launch = prepare(spec, task, Store(folder)).start(Machine(1, 1 << 30, torch.device("cpu")))
     run_inline(launch.driver, launch.files, torch.device("cpu"), lambda: None)
     launch.finish()
     steps: int = launch.files.read("runs", ["step"])["step"].to_numpy().sum()

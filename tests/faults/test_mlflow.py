@@ -15,17 +15,16 @@ from tests.bowls import run
 
 
 @pytest.mark.faults
-def test_a_view_is_caught_up_with_when_the_server_is_back(store: Store, tmp_path: Path) -> None:
+def test_a_view_is_caught_up_with_when_the_server_is_back(store: Store, tmp_path: Path, messages: list[str]) -> None:
     address = Address("127.0.0.1", free_ports("127.0.0.1", 1)[0])
     database = f"sqlite:///{tmp_path}/mlflow.db"
     environment = {**os.environ, **mlflow_server.environment(database, str(tmp_path / "artifacts"))}
-    said: list[str] = []
     server = None
     try:
-        with following(store.sweep("bowls"), address.url, said.append, every_seconds=0.5):
+        with following(store.sweep("bowls"), address.url, every_seconds=0.5):
             run(store)
             deadline = time.monotonic() + 60
-            while not said:
+            while not messages:
                 assert time.monotonic() < deadline, "that MLflow is away was not said"
                 time.sleep(0.1)
             server = start(mlflow_server.command(address), environment, tmp_path / "log")
@@ -35,6 +34,6 @@ def test_a_view_is_caught_up_with_when_the_server_is_back(store: Store, tmp_path
                 time.sleep(0.2)
     finally:
         end([server] if server else [], 10)
-    assert [text for text in said if "can't be reached; the sweep goes on" in text] == said[:1]
-    assert not [text for text in said if "does not show all" in text]
+    assert [text for text in messages if "can't be reached; the sweep goes on" in text] == messages[:1]
+    assert not [text for text in messages if "does not show all" in text]
     assert store.sweep("bowls").read_json("mlflow.json")["experiment"]

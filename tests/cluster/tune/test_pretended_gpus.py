@@ -71,15 +71,14 @@ def test_more_than_one_card_has_is_refused(two_gpus: None) -> None:
 
 
 def test_a_sweep_on_shares_of_gpus_is_sized_by_a_worker_and_says_that_there_is_no_cuda(
-    two_gpus: None, tmp_path: Path
+    two_gpus: None, tmp_path: Path, messages: list[str]
 ) -> None:
-    said: list[str] = []
     spec, task = checked_spec(Document("test", LINEAR))
     store = Store(str(tmp_path))
-    launch = prepare(spec, task, store, said.append)
-    with machine_on_ray(spec.resources, 2, said.append) as (machine, run):
+    prepared = prepare(spec, task, store)
+    with machine_on_ray(spec.resources, 2) as (machine, run):
         assert machine.workers == 2
-        launch.equip(machine)
+        launch = prepared.start(machine)
         most: list[int] = []
         run(launch.driver, store, lambda: most.append(len(launch.driver._running)))
         launch.finish()
@@ -87,7 +86,7 @@ def test_a_sweep_on_shares_of_gpus_is_sized_by_a_worker_and_says_that_there_is_n
     assert 1 <= max(most) <= 2
     (speed,) = launch.files.read_json("speeds.json").values()
     assert speed["lane_bytes"] > 100
-    assert sum("torch finds no CUDA" in text for text in said) == 1
+    assert sum("torch finds no CUDA" in text for text in messages) == 1
 
 
 def test_a_profiler_that_has_left_its_place_measures_nothing() -> None:

@@ -57,9 +57,7 @@ def local_ray() -> Iterator[None]:
 
 def _launched(values: dict[str, Any], store: Store, workers: int = 2) -> Launch:
     spec, task = checked_spec(Document("test", values))
-    launch = prepare(spec, task, store, print)
-    launch.equip(Machine(workers, 1 << 30, torch.device("cpu")))
-    return launch
+    return prepare(spec, task, store).start(Machine(workers, 1 << 30, torch.device("cpu")))
 
 
 def _on_ray(values: dict[str, Any], store: Store, show: Callable[[Launch], None] = lambda launch: None) -> Launch:

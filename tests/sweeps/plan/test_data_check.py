@@ -49,9 +49,7 @@ def launched(store: Store, retry: bool = False, name: str = "dots", **parameters
         "resources": {"pack": 2},
     }
     spec, task = checked_spec(Document("test", values))
-    launch = prepare(spec, task, store, lambda text: None, retry)
-    launch.equip(MACHINE)
-    return launch
+    return prepare(spec, task, store, retry).start(MACHINE)
 
 
 def finished(launch: Launch, show: Callable[[], None] = lambda: None) -> dict[str, int]:
@@ -159,8 +157,7 @@ def reading(data: Callable[[Any], Mapping[str, str]]) -> Task[Any]:
 
 
 def run_task(store: Store, task: Task[Any], **changes: Any) -> None:
-    launch = prepare(bowl_spec(**changes), task, store, lambda text: None)
-    launch.equip(MACHINE)
+    launch = prepare(bowl_spec(**changes), task, store).start(MACHINE)
     run_inline(launch.driver, launch.files, CPU, lambda: None)
     launch.finish()
 
@@ -181,7 +178,7 @@ def test_absent_data_is_told_before_anything_starts(
     with pytest.raises(DataMissingError) as planned:
         plan_sweep(bowl_spec(**wide), task, store, MACHINE)
     with pytest.raises(DataMissingError) as launched:
-        prepare(bowl_spec(**wide), task, store, lambda text: None)
+        prepare(bowl_spec(**wide), task, store)
     assert str(planned.value) == str(launched.value) == text
     assert store.names() == []
 
@@ -205,7 +202,7 @@ def test_a_search_needs_all_data_that_it_may_ask_for(
     }
     spec, task = checked_spec(Document("test", values))
     with pytest.raises(DataMissingError) as absent:
-        prepare(spec, task, store, lambda text: None)
+        prepare(spec, task, store)
     lines = sorted(str(absent.value).splitlines())
     assert [line.split(" is not in ")[0] for line in lines] == ["images/birds", "mnist"]
 
@@ -218,15 +215,14 @@ def test_data_that_changed_is_not_mixed_with_what_it_was(store: Store) -> None:
     assert len(store.sweep("bowls").launches()) == 2
 
 
-def test_runs_on_other_data_are_not_taken_over_from_another_sweep(store: Store) -> None:
+def test_runs_on_other_data_are_not_reused_from_another_sweep(store: Store, messages: list[str]) -> None:
     run_task(store, reading(lambda params: {"images": "sha256:1"}))
     for name, checksum, adopted in (("other", "sha256:2", 0), ("same", "sha256:1", 6)):
         task = reading(lambda params, checksum=checksum: {"images": checksum})  # type: ignore[misc]
-        said: list[str] = []
         assert sum(plan_sweep(bowl_spec(name=name), task, store, MACHINE).elsewhere.values()) == adopted
-        launch = prepare(bowl_spec(name=name), task, store, said.append)
+        launch = prepare(bowl_spec(name=name), task, store)
         assert launch.plan.missing == 6 - adopted
-        assert len(said) == bool(adopted)
+        assert len(messages) == bool(adopted)
 
 
 def test_tasks_without_data_need_none(store: Store) -> None:

@@ -122,7 +122,7 @@ def test_a_sweep_without_progress_is_not_alive(found: dict[str, Any] | None) -> 
 
 def test_a_sweep_of_which_all_was_taken_over_is_done(store: Store) -> None:
     run(store, name="first")
-    launch = prepare(bowl_spec(seeds=1), BOWL, store, lambda text: None)
+    launch = prepare(bowl_spec(seeds=1), BOWL, store)
     assert launch.plan.missing == 0
     assert (progress(store)["state"], progress(store)["runs"], progress(store)["done"]) == ("done", 3, 3)
 
@@ -132,11 +132,11 @@ def test_a_driver_killed_after_its_last_run_leaves_nothing_to_do_but_to_tidy(sto
     run_inline(launch.driver, launch.files, CPU, lambda: None)
     launch.files.save_checkpoint("p", b"old", ["a-0"])
     assert len(launch.files.parts("runs")) == 2
-    again = prepare(launch.spec, launch.task, store, lambda text: None)
+    again = prepare(launch.spec, BOWL, store)
     assert again.plan.missing == 0
     assert progress(store)["state"] == "done"
     assert len(again.files.parts("runs")) == 1
     assert list(again.files.checkpoints()) == []
     before = progress(store)
-    prepare(launch.spec, launch.task, store, lambda text: None)
+    prepare(launch.spec, BOWL, store)
     assert progress(store) == before

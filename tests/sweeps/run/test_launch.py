@@ -1,4 +1,9 @@
+import os
+import signal
 from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -6,8 +11,12 @@ import pytest
 from pyarrow import fs
 
 from mislabel.sweeps.errors import SpecError, StoreError
-from mislabel.sweeps.run.launch import plan_sweep, prepare
+from mislabel.sweeps.plan.plan import Plan
+from mislabel.sweeps.run.driver import Driver
+from mislabel.sweeps.run.launch import Machine, NoObserver, Runner, inline_host, plan_sweep, prepare, run_sweep
+from mislabel.sweeps.spec.model import Resources
 from mislabel.sweeps.store.filesystem import FileSystem
+from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, MACHINE, bowl_spec, prepared, run
 
@@ -49,23 +58,20 @@ def test_a_sweep_that_can_not_run_leaves_the_store_as_it_was(store: Store) -> No
     before = files_in(store)
     wrong: dict[str, Any] = {"parameters": {"surface": {"values": ["smooth", "rough"]}, "width": {"values": [2, 64]}}}
     with pytest.raises(SpecError, match="a rough bowl holds at most 32 weights"):
-        prepare(bowl_spec(name="other", **wrong), BOWL, store, lambda text: None)
+        prepare(bowl_spec(name="other", **wrong), BOWL, store)
     with pytest.raises(SpecError, match="a sweep with another spec"):
-        prepare(bowl_spec(seeds=1), BOWL, store, lambda text: None)
+        prepare(bowl_spec(seeds=1), BOWL, store)
     assert store.names() == ["bowls"]
     assert files_in(store) == before
 
 
-def test_what_was_damaged_is_said(store: Store) -> None:
+def test_damaged_files_are_reported(store: Store, messages: list[str]) -> None:
     launch = run(store)
     (part,) = Path(launch.files.address, "runs").glob("*.parquet")
     part.write_bytes(b"garbage")
-    said: list[str] = []
-    prepare(launch.spec, BOWL, store, said.append)
-    assert sorted(said) == [
-        f"{launch.files.address}/{table}/{part.name} is damaged: set aside, and its runs are run again"
-        for table in ("curves", "runs")
-    ]
+    prepare(launch.spec, BOWL, store)
+    damaged = [f"{launch.files.address}/{table}/{part.name}" for table in ("curves", "runs")]
+    assert sorted(text.split(" ")[0] for text in messages) == damaged
 
 
 def test_a_broken_sweep_is_not_tidied(store: Store) -> None:
@@ -139,3 +145,79 @@ def test_runs_that_another_sweep_has_are_not_missing(store: Store) -> None:
     launch = prepared(store, parameters={"x": {"values": [0.0, 1.0, 2.0, 3.0]}})
     assert (launch.plan.runs, launch.plan.missing) == (8, 2)
     assert launch.driver.means.best is not None
+
+
+class Recorder(NoObserver):
+    """Notes what a launch reports to its caller."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def planned(self, plan: Plan, complete: bool) -> None:
+        self.calls.append(("planned", plan.missing, complete))
+
+    @contextmanager
+    def watching(self, driver: Driver) -> Iterator[Callable[[], None]]:
+        self.calls.append("watching")
+        yield lambda: None
+
+    def ended(self, driver: Driver) -> None:
+        self.calls.append(("ended", driver.progress.done))
+
+
+def test_a_sweep_is_run_by_one_call(store: Store) -> None:
+    recorder = Recorder()
+    result = run_sweep(bowl_spec(), BOWL, store, inline_host, observer=recorder)
+    assert recorder.calls == [("planned", 6, False), "watching", ("ended", 6)]
+    assert result.driver is not None
+    assert (result.failed, result.driver.progress.statuses) == (0, {"done": 6})
+    again = Recorder()
+    assert run_sweep(bowl_spec(), BOWL, store, inline_host, observer=again).driver is None
+    assert again.calls == [("planned", 0, True)]
+
+
+def test_failed_runs_are_run_again_on_request(store: Store) -> None:
+    spec = bowl_spec(parameters={"trouble": {"values": [0, 1]}})
+    assert run_sweep(spec, BOWL, store, inline_host).failed == 2
+    assert run_sweep(spec, BOWL, store, inline_host).driver is None
+    retried = run_sweep(spec, BOWL, store, inline_host, retry=True)
+    assert retried.driver is not None
+    assert (retried.failed, retried.driver.progress.statuses) == (2, {"failed": 2})
+
+
+def test_a_store_that_fails_ends_the_launch(store: Store) -> None:
+    @contextmanager
+    def broken_host(resources: Resources) -> Iterator[tuple[Machine, Runner]]:
+        yield MACHINE, lambda driver, store, show: driver.break_off(StoreError("the disk is full"))
+
+    with pytest.raises(StoreError, match="the disk is full"):
+        run_sweep(bowl_spec(), BOWL, store, broken_host)
+    assert "the disk is full" in (store.sweep("bowls").read_text("log.txt") or "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_lets_packs_checkpoint_and_the_second_ends_at_once(store: Store, number: int) -> None:
+    reasons: list[Any] = []
+
+    @contextmanager
+    def interrupted_host(resources: Resources) -> Iterator[tuple[Machine, Runner]]:
+        def run(driver: Driver, store: Store, show: Callable[[], None]) -> None:
+            os.kill(os.getpid(), number)
+            reasons.append(driver.stop_reason)
+            os.kill(os.getpid(), number)
+
+        yield MACHINE, run
+
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(bowl_spec(), BOWL, store, interrupted_host)
+    assert reasons == [INTERRUPTED]
+    assert signal.getsignal(number) is before
+
+
+def test_a_sweep_can_run_in_another_thread(store: Store) -> None:
+    """Signals belong to the main thread."""
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(run_sweep, bowl_spec(), BOWL, store, inline_host).result()
+    assert result.driver is not None
+    assert result.driver.over

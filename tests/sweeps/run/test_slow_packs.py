@@ -30,8 +30,7 @@ IMAGES: dict[str, Any] = {
 
 def ordered(store: Store) -> PackOrder:
     spec, task = checked_spec(Document("test", IMAGES))
-    launch = prepare(spec, task, store, lambda text: None)
-    launch.equip(MACHINE)
+    launch = prepare(spec, task, store).start(MACHINE)
     (order,) = orders_of(launch)
     return order
 

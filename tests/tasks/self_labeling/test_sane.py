@@ -278,8 +278,7 @@ def test_runs_are_stopped_where_neighbours_no_longer_gain(store: Store) -> None:
         "parameters": parameters,
         "early_terminate": {"type": "patience", "min_steps": 8, "patience": 8, "min_gain": 0.2},
     }  # fmt: skip
-    launch = prepare(*checked_spec(Document("test", content)), store, lambda text: None)
-    launch.equip(MACHINE)
+    launch = prepare(*checked_spec(Document("test", content)), store).start(MACHINE)
     run_inline(launch.driver, launch.files, CPU, lambda: None)
     runs = runs_of(launch.files)
     assert set(runs["status"]) == {"stopped"}
