@@ -74,6 +74,9 @@ def curve_figure(
     handles, labels = axes.flat[0].get_legend_handles_labels()
     if len(labels) > 1:
         title = ", ".join(grouping)
+        lines = len(sweep.read("runs", grouping, where).drop_duplicates())
+        if lines > _MOST_LINES:
+            title += f"\nfirst {_MOST_LINES} of {lines}"
         figure.legend(handles, labels, title=title, loc="outside right center", frameon=False, fontsize=8)
     seeds = count(sweep.spec.seeds.count, "seed")
     figure.suptitle(f"{sweep.name}: {sweep.spec.task}, {seeds}, mean and 95 % interval", fontsize=10)

@@ -10,6 +10,7 @@ from scipy import special
 
 from mislabel.analysis.statistics.tables import SweepTables, Where
 from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.formatting import with_interval
 from mislabel.sweeps.statistics import mean, summary
 
 
@@ -26,9 +27,8 @@ class Estimate:
     def __str__(self) -> str:
         if self.low == self.high:
             return f"{self.mean:.4g} (n = {self.n})"
-        half = max(self.high - self.mean, self.mean - self.low)
         if math.isclose(self.high - self.mean, self.mean - self.low, rel_tol=1e-6):
-            return f"{self.mean:.4g} ± {half:.2g} (n = {self.n})"
+            return f"{with_interval(self.mean, self.high)} (n = {self.n})"
         return f"{self.mean:.4g}, {self.low:.4g} to {self.high:.4g} (n = {self.n})"
 
 

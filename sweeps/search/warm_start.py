@@ -11,6 +11,7 @@ from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.errors import Problem, SpecError, nearest
 from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
+from mislabel.sweeps.statistics import mean
 from mislabel.sweeps.store.cell_means import Mean
 from mislabel.sweeps.store.earlier_values import read_runs
 from mislabel.sweeps.store.outcome import Status
@@ -54,8 +55,8 @@ def earlier_cells(sweeps: Iterable[SweepFiles], space: Space) -> list[Earlier]:
     for files in sweeps:
         for cell, values, rows in _measured(files, space, objectives):
             if cell not in found and _lies_in(space, values):
-                means = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
-                found[cell] = Earlier(values, Mean(tuple(means)))
+                means = tuple(mean(column) for column in zip(*rows, strict=True))
+                found[cell] = Earlier(values, Mean(means))
     return [found[cell] for cell in sorted(found)]
 
 

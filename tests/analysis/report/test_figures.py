@@ -39,6 +39,14 @@ def test_a_sweep_that_varies_nothing_has_one_line(store: Store, tmp_path: Path) 
     assert "<svg" in (tmp_path / "a.svg").read_text()
 
 
+def test_the_legend_says_how_many_lines_are_left_out(store: Store) -> None:
+    run(store, parameters={"x": {"values": [i / 4 for i in range(12)]}}, seeds=1, resources={"pack": 12})
+    figure = curve_figure(mislabel.load(store.address, "bowls"))
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == 10
+    assert "10 of 12" in legend.get_title().get_text()
+
+
 def test_at_most_two_parameters_distinguish_lines(sweep: Sweep, tmp_path: Path) -> None:
     with pytest.raises(MislabelError, match="x, surface, trouble"):
         draw_curves(sweep, tmp_path / "a.png", by=["x", "surface", "trouble"])
