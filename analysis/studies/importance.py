@@ -31,8 +31,9 @@ from optuna.importance import PedAnovaImportanceEvaluator
 
 from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.analysis.studies.fanova import forest_of, variance_shares
-from mislabel.analysis.studies.study import Cells, objectives_of, quietly
+from mislabel.analysis.studies.study import Cells, objectives_of
 from mislabel.sweeps.errors import MislabelError, nearest
+from mislabel.sweeps.search.samplers import quietly
 
 METHODS = ("fanova", "ped_anova", "mdi")
 FEWEST_CELLS = 4

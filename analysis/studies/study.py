@@ -9,10 +9,8 @@ A list of numbers becomes a range of numbers, on a log scale if the numbers are 
 and distances are right. A list of words or booleans is categorical.
 """
 
-import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -25,8 +23,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.search.samplers import quietly
 from mislabel.sweeps.spec.condition import parse_expression
-from mislabel.sweeps.spec.distribution import distribution
+from mislabel.sweeps.spec.distribution import contains, distribution
 from mislabel.sweeps.spec.model import Axis, Objective
 from mislabel.sweeps.statistics import comparable
 from mislabel.sweeps.store.outcome import WITH_RESULT
@@ -164,18 +163,13 @@ def widened(found: BaseDistribution, values: Sequence[Any]) -> BaseDistribution:
         more = {(type(value), value): value for value in (*found.choices, *values)}
         return CategoricalDistribution(list(more.values()))
     assert isinstance(found, FloatDistribution | IntDistribution)
-    if all(_contains(found, value) for value in values):
+    if all(contains(found, value) for value in values):
         return found
     low, high = min(found.low, *values), max(found.high, *values)
     log = found.log and low > 0
     return (
         IntDistribution(low, high, log=log) if isinstance(found, IntDistribution) else FloatDistribution(low, high, log)
     )
-
-
-def _contains(found: FloatDistribution | IntDistribution, value: float) -> bool:
-    steps = (value - found.low) / (found.step or 1)
-    return found.low <= value <= found.high and (found.step is None or abs(steps - round(steps)) < 1e-8)
 
 
 def _trial(
@@ -215,16 +209,3 @@ def _mean_curves(sweep: SweepTables, metric: str) -> dict[str, dict[int, float]]
     for cell, step, mean in zip(table["cell_id"], table["step"].tolist(), table["mean"].tolist(), strict=True):
         found[cell][step] = mean
     return found
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Suppress Optuna's log messages and its warnings about experimental functions."""
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            yield
-    finally:
-        optuna.logging.set_verbosity(level)

@@ -1,4 +1,4 @@
-"""One search for each branch of a sweep, asked in turn; a sweep without `grid: true` has a single one."""
+"""One search for each branch of a sweep, used in turn. A sweep without `grid: true` has one branch."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,7 +11,7 @@ from mislabel.sweeps.store.store import SweepFiles
 
 
 class Branches:
-    """The searches of a sweep, as if they were one."""
+    """The searches of a sweep, with the interface of one search."""
 
     def __init__(self, space: Space, files: SweepFiles) -> None:
         task = space.task
@@ -19,7 +19,7 @@ class Branches:
         for branch in space.branches():
             key = cell_id(task, branch.branch) if branch.branch else ""
             self.searches.append(Search(branch, files, key))
-        # Cells of different shape can't share a pack: then each batch is of one branch.
+        # Cells of different shape can't share a pack, so each batch comes from one branch.
         self._one_by_one = any(task.parameters[name].kind == "shape" for name in space.spec.branch_axes())
         self._turn = 0
         self._search_of: dict[str, Search] = {}
@@ -43,18 +43,18 @@ class Branches:
     def restore(self, known: Known) -> None:
         for search in self.searches:
             search.restore(known)
-        self._note_cells()
+        self._index_cells()
 
     def recover(self, lost: Callable[[Space], Sequence[Earlier]], known: Known) -> None:
         for search in self.searches:
             search.recover(lost(search.space), known)
-        self._note_cells()
+        self._index_cells()
 
-    def _note_cells(self) -> None:
+    def _index_cells(self) -> None:
         self._search_of = {proposal.cell: search for search in self.searches for proposal in search.proposals}
 
     def ask(self, count: int) -> list[Proposal]:
-        """At most `count` proposals, from the branches in turn; none when all of them are at their end."""
+        """Propose at most `count` cells, from the branches in turn; none when all searches have ended."""
         asked: list[Proposal] = []
         share = count if self._one_by_one else -(-count // len(self.searches))
         for _ in self.searches:
@@ -68,6 +68,6 @@ class Branches:
         return asked
 
     def tell(self, cell: str, mean: Mean, seeds: int) -> None:
-        """A cell that none of them proposed is no news to them."""
+        """Give a cell's mean to the search that proposed it. Other cells are ignored."""
         if cell in self._search_of:
             self._search_of[cell].tell(cell, mean, seeds)

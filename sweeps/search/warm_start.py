@@ -1,4 +1,4 @@
-"""What a search can learn from before its first proposal: cells of earlier sweeps that lie in its space."""
+"""Cells of earlier sweeps that a search learns from before its first proposal."""
 
 import math
 from collections import defaultdict
@@ -22,39 +22,40 @@ from mislabel.tasks.task import Task
 
 @dataclass(frozen=True)
 class Earlier:
-    """A cell of another sweep, to learn from."""
+    """A cell of another sweep."""
 
     values: Mapping[str, Value]
     mean: Mean
 
 
 def refuse_unknown_sweeps(spec: Spec, task: Task[Any], store: Store) -> None:
-    """SpecError where a sweep to start from is not in the store, or is of another task."""
+    """SpecError if a sweep of `start_from` is not in the store, or has another task."""
     problems = []
     names = store.names() if spec.start_from else []
     for i, name in enumerate(spec.start_from):
         place = f"start_from[{i}]"
         if name not in names:
-            known = nearest(name, names) or (f"; it holds {', '.join(names[:20])}" if names else "; it is empty")
+            known = nearest(name, names) or (f"; it contains {', '.join(names[:20])}" if names else "; it is empty")
             problems.append(Problem(place, f"{name!r} is not a sweep of the store {store.address}{known}"))
             continue
         other = spec_from_stored(store.sweep(name).read_text("spec.yaml") or "")
         if other.task != task.name:
-            problems.append(Problem(place, f"{name!r} is a sweep of {other.task}; only one of {task.name} can help"))
+            problems.append(Problem(place, f"{name!r} is a sweep of {other.task}; name a sweep of {task.name}"))
     if problems:
         raise SpecError(spec.name, problems)
 
 
 def earlier_cells(sweeps: Iterable[SweepFiles], space: Space) -> list[Earlier]:
-    """Cells of these sweeps with their means: those whose every parameter is as the space could propose it.
+    """The cells of these sweeps that the space contains, with their means.
 
-    A mean is over the seeds that ended with all objectives, be it one: an inexact start is better than none.
+    A mean is over the seeds that ended with all objectives, even if that is one seed: an inexact start is better than
+    none.
     """
     objectives = [objective.name for objective in space.spec.metric]
     found: dict[str, Earlier] = {}
     for files in sweeps:
         for cell, values, rows in _measured(files, space, objectives):
-            if cell not in found and _lies_in(space, values):
+            if cell not in found and _contains(space, values):
                 means = tuple(mean(column) for column in zip(*rows, strict=True))
                 found[cell] = Earlier(values, Mean(means))
     return [found[cell] for cell in sorted(found)]
@@ -63,7 +64,7 @@ def earlier_cells(sweeps: Iterable[SweepFiles], space: Space) -> list[Earlier]:
 def _measured(
     files: SweepFiles, space: Space, objectives: list[str]
 ) -> Iterable[tuple[str, dict[str, Any], list[Any]]]:
-    """Each cell's id, parameters and the objectives of its runs that were trained to the end."""
+    """Each cell's id and parameters, and the objectives of its runs with status done."""
     names = list(space.task.parameters)
     earlier = space.task.earlier
     if not {*names, *objectives} <= {*files.columns("runs"), *earlier}:
@@ -77,12 +78,12 @@ def _measured(
             values[row["cell_id"]] = {name: row[name] for name in names}
             rows[row["cell_id"]].append(measured)
     for cell, measured in rows.items():
-        # A sweep of another version of the task measured something else.
+        # Runs of another version of the task have other ids, and are not comparable.
         if cell == cell_id(space.task, values[cell]):
             yield cell, values[cell], measured
 
 
-def _lies_in(space: Space, values: dict[str, Any]) -> bool:
+def _contains(space: Space, values: dict[str, Any]) -> bool:
     for name, value in values.items():
         if name in space.axes and (name not in space.when or space.when[name].holds(values)):
             if problem_with(space.axes[name], space.task.parameters[name], value):

@@ -1,8 +1,10 @@
-"""An axis of a spec in Optuna's terms: what a search draws from, and what studies made from a store are read with."""
+"""The Optuna distribution of an axis, for searches and for studies of stored sweeps."""
 
 import math
+from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState, create_trial
 
 from mislabel.sweeps.spec.model import Axis
 
@@ -20,3 +22,12 @@ def distribution(axis: Axis, integer: bool) -> BaseDistribution:
     if integer:
         return IntDistribution(int(low), int(high), log=log, step=int(axis.step or 1))
     return FloatDistribution(low, min(high, axis.max), log=log, step=axis.step)
+
+
+def contains(d: BaseDistribution, value: Any) -> bool:
+    """Whether the distribution contains the value."""
+    try:  # Optuna's only public check
+        create_trial(state=TrialState.RUNNING, params={"value": value}, distributions={"value": d})
+    except ValueError:
+        return False
+    return True

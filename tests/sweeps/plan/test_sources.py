@@ -133,7 +133,7 @@ def test_a_cell_that_is_proposed_again_is_run_from_more_seeds(store: Store) -> N
     assert all(found == list(range(len(found))) and len(found) % 2 == 0 for found in seeds)
     assert max(map(len, seeds)) > 2
     search = asked_of(launch.driver).search.searches[0]
-    search._take_in()
+    search._learn_results()
     means = runs.groupby("cell_id")["loss"].mean()
     for proposal in search.proposals:
         if proposal.seeds == len(seeds[proposal.cell]):

@@ -65,5 +65,5 @@ def test_part_of_a_cell_gives_part_of_the_parameters() -> None:
 
 @pytest.mark.parametrize("cell", [{"x": 1.5}, {"x": 0.15}, {"x": 0.5, "level": 3}, {"width": 1, "surface": "rough"}])
 def test_what_is_not_in_the_space_is_refused(cell: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"contained|combination"):
+    with pytest.raises(ValueError, match="not"):
         dimensions_of(True).parameters(cell)

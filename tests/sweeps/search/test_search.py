@@ -52,7 +52,7 @@ def search_of(launch: Launch) -> Search:
 def taken_in(launch: Launch) -> Search:
     """The search when it has taken in all that it was told, which it else does with the next batch."""
     search = search_of(launch)
-    search._take_in()
+    search._learn_results()
     return search
 
 

@@ -165,7 +165,7 @@ def test_what_had_not_ended_is_run_first_and_told_then(store: Store, method: str
 def test_trials_are_told_the_means(files: SweepFiles, method: str) -> None:
     search = search_of(files, method)
     proposals, told = asked(search, troubled, late=0)
-    search._take_in()
+    search._learn_results()
     for proposal in proposals:
         trial, mean = search.trial(proposal.number), told[proposal.cell, proposal.seeds]
         if mean.comparable:
@@ -185,7 +185,7 @@ def test_several_objectives_are_told_and_survive_a_restart(store: Store, method:
     search = search_of(store.sweep("b"), method, known, **changes)
     after, _ = asked(search, two_means_of, late=0)
     assert shown(before + after) == shown(undisturbed)
-    search._take_in()
+    search._learn_results()
     for proposal in search.proposals:
         assert search.trial(proposal.number).values == list(two_means_of(proposal.values).values)
 

@@ -51,7 +51,7 @@ def test_a_search_learns_from_them_before_its_first_proposal(store: Store, metho
     search = search_of(launch)
     proposals = search.ask(6)
     assert len(proposals) == 6  # earlier cells do not count
-    told = [trial.value for trial in search.study.trials if trial.value is not None]
+    told = [trial.value for trial in search.trials() if trial.value is not None]
     assert len(told) == 30
     if method != "nsga2":  # whose second generation still explores
         assert sum(abs(p.values["x"] - 3) < 4 for p in proposals) >= 4
@@ -64,7 +64,7 @@ def test_a_resumed_search_learns_from_what_it_had_then(store: Store) -> None:
     run(store, parameters={"x": {"values": [1.0, 2.0, 3.0, 4.0]}})
     after = search_of(prepared(store, **changes))
     assert after.proposals == before
-    assert [trial.value is not None for trial in after.study.trials] == [True, True, False, False]
+    assert [trial.value is not None for trial in after.trials()] == [True, True, False, False]
 
 
 def test_unknown_sweeps_and_those_of_another_task_are_refused(store: Store) -> None:
@@ -73,7 +73,7 @@ def test_unknown_sweeps_and_those_of_another_task_are_refused(store: Store) -> N
     with pytest.raises(SpecError, match=r"'bowl' is not a sweep of the store.*did you mean bowls"):
         refuse_unknown_sweeps(spec, BOWL, store)
     run(store, name="single", task="bowl.single")
-    with pytest.raises(SpecError, match=r"'single' is a sweep of bowl.single; only one of bowl can help"):
+    with pytest.raises(SpecError, match=r"'single' is a sweep of bowl.single"):
         refuse_unknown_sweeps(bowl_spec(**{**SEARCH, "start_from": ["single"]}), BOWL, store)
 
 

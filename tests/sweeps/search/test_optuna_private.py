@@ -1,5 +1,8 @@
-"""The same numbers as Optuna's own sampler: a new version of Optuna that works otherwise is noticed here."""
+"""The fast TPE gives the same numbers as Optuna's sampler. An Optuna that computes other numbers fails here."""
 
+import importlib
+import os
+import pickle
 import warnings
 from typing import Any
 
@@ -10,7 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import TPESampler
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 
-from mislabel.sweeps.search.tpe import BatchTPESampler, Estimator
+from mislabel.sweeps.search.optuna_private import BatchTPESampler, Density, is_trusted, last_parents, tpe_sampler
 
 SPACE: dict[str, BaseDistribution] = {
     "a": FloatDistribution(-1, 2),
@@ -24,7 +27,7 @@ SPACE: dict[str, BaseDistribution] = {
 
 @pytest.mark.parametrize("trials", [0, 1, 7, 200])
 @pytest.mark.parametrize("names", ["a", "d", "f", "abcdef"])
-def test_a_density_and_draws_from_it_are_what_optuna_makes_them(trials: int, names: str) -> None:
+def test_a_density_and_its_samples_equal_optunas(trials: int, names: str) -> None:
     rng = np.random.default_rng(trials)
     space = {name: SPACE[name] for name in names}
     parameters = TPESampler(multivariate=True)._parzen_estimator_parameters
@@ -36,24 +39,21 @@ def test_a_density_and_draws_from_it_are_what_optuna_makes_them(trials: int, nam
         }  # fmt: skip
         return {name: all_of[name].astype(float) for name in names}
 
-    # Many trials crowded together have narrow kernels, whose tails reach far.
+    # Many trials at one point have narrow kernels, which are evaluated far out in their tails.
     observed = {name: np.concatenate([column[: trials // 2], np.repeat(column[:1], trials - trials // 2)])
                 for name, column in drawn(max(1, trials)).items()} if trials else drawn(0)  # fmt: skip
     candidates = drawn(24)
-    slow = _ParzenEstimator(observed, space, parameters).log_pdf(candidates)
-    fast = Estimator(observed, space, parameters).log_pdf(candidates)
-    np.testing.assert_allclose(fast, slow, rtol=1e-9, atol=1e-9)
-    own, ours = (
-        kind(observed, space, parameters).sample(np.random.RandomState(5), 500)
-        for kind in (_ParzenEstimator, Estimator)
-    )
+    slow = _ParzenEstimator(observed, space, parameters)
+    fast = Density(slow)
+    np.testing.assert_allclose(fast.log_pdf(candidates), slow.log_pdf(candidates), rtol=1e-9, atol=1e-9)
+    own, ours = (each.sample(np.random.RandomState(5), 500) for each in (slow, fast))
     assert own.keys() == ours.keys()
     for name in names:
         np.testing.assert_allclose(ours[name], own[name], rtol=1e-7, atol=1e-9)
 
 
 def proposed(sampler: Any, objectives: int, pruned: bool) -> list[dict[str, Any]]:
-    """A batch of six, while two trials of an earlier one are still running."""
+    """Six proposals, while two trials of an earlier batch are still running."""
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1), directions=["minimize"] * objectives)
     rng = np.random.default_rng(0)
     for i in range(60):
@@ -81,14 +81,44 @@ def suggest_all(trial: optuna.Trial) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("objectives", "pruned"), [(1, False), (1, True), (2, False)])
-def test_a_batch_is_what_optuna_proposes(objectives: int, pruned: bool) -> None:
+def test_a_batch_equals_optunas_proposals(objectives: int, pruned: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         own = TPESampler(seed=3, n_startup_trials=5, multivariate=True, group=True, constant_liar=True)
-        ours = BatchTPESampler(seed=3, startup=5)
+        ours = tpe_sampler(seed=3, startup=5)
+    assert isinstance(ours, BatchTPESampler)
     expected, found = proposed(own, objectives, pruned), proposed(ours, objectives, pruned)
     assert len({str(proposal) for proposal in expected}) == 6
     for one, other in zip(expected, found, strict=True):
         assert one.keys() == other.keys()
         assert {n: v for n, v in one.items() if n == "f"} == {n: v for n, v in other.items() if n == "f"}
         assert [one[n] for n in one if n != "f"] == pytest.approx([other[n] for n in one if n != "f"], rel=1e-7)
+
+
+def test_an_untested_optuna_uses_its_own_sampler() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        assert type(tpe_sampler(seed=3, startup=5, optuna_version="5.9.1")) is TPESampler
+        assert type(tpe_sampler(seed=3, startup=5, optuna_version="5.0.7")) is BatchTPESampler
+
+
+def test_the_parents_of_the_last_two_generations_are_read_from_the_notes() -> None:
+    notes = {"NSGAIISampler:parent:1": [1, 2], "NSGAIISampler:parent:2": [2, 5], "NSGAIISampler:parent:3": [5, 9]}
+    assert last_parents(notes) == {2, 5, 9}
+    assert last_parents({"cma:generation": 3}) == set()
+
+
+def notes_of(value: object) -> dict[str, str]:
+    text = pickle.dumps(value).hex()
+    return {"cma:optimizer:0": text[:100], "cma:optimizer:1": text[100:], "cma:generation": "1"}
+
+
+def test_only_an_optimizer_is_read_from_a_store() -> None:
+    optimizer = importlib.import_module("cmaes").CMA(mean=np.zeros(3), sigma=0.1, seed=1)
+    optimizer.tell([(optimizer.ask(), float(i)) for i in range(optimizer.population_size)])
+    assert is_trusted({})
+    assert is_trusted({"tpe:relative_params:0": "{}"})
+    assert is_trusted(notes_of(optimizer))
+    assert not is_trusted(notes_of(os.system))
+    assert not is_trusted({"cma:optimizer:0": "no pickle"})
+    assert not is_trusted({"cma:optimizer:1": "00"})

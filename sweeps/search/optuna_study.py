@@ -1,0 +1,145 @@
+"""The Optuna study of a search: it proposes cells, and learns from their means.
+
+What a batch proposes depends only on the search's seed, the number of the batch and the trials in the study.
+"""
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import optuna
+from optuna.samplers import BaseGASampler
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+
+from mislabel.sweeps.cells.space import Space
+from mislabel.sweeps.search.journal import StoredTrial
+from mislabel.sweeps.search.optuna_private import is_trusted, last_parents
+from mislabel.sweeps.search.optuna_space import Dimensions
+from mislabel.sweeps.search.samplers import quietly, ranks_pruned, sampler_of, supports_conditions, window_size
+from mislabel.sweeps.search.trial_window import TrialWindow
+from mislabel.sweeps.store.cell_means import Mean
+from mislabel.tasks.parameters import Value
+
+Suggestion = tuple[int, dict[str, Value]]
+"""The number of a trial, and all parameters of its cell."""
+
+
+class CellStudy:
+    """A study whose trials are cells of the space."""
+
+    def __init__(self, space: Space) -> None:
+        spec = space.spec
+        self._method = spec.method
+        self._dimensions = Dimensions(space, conditional=supports_conditions(spec.method))
+        self._window = TrialWindow(window_size(spec.method), ranks_pruned(spec))
+        with quietly():
+            self._study = optuna.create_study(
+                study_name=spec.name, storage=self._window, directions=[objective.goal for objective in spec.metric]
+            )
+        self._id = self._window.get_study_id_from_name(spec.name)
+        self._source: list[FrozenTrial] = []
+        """Trials of earlier sweeps."""
+        self._notes_read = 0
+
+    @property
+    def space_digest(self) -> str:
+        return self._dimensions.digest
+
+    def new_notes(self) -> dict[str, Any]:
+        """What samplers have noted on the study since the last call."""
+        notes = list(self._notes().items())
+        fresh = dict(notes[self._notes_read :])
+        self._notes_read = len(notes)
+        return fresh
+
+    def _notes(self) -> dict[str, Any]:
+        return dict(self._window.get_study_system_attrs(self._id))
+
+    def restore_notes(self, notes: Mapping[str, Any]) -> None:
+        for key, value in notes.items():
+            self._window.set_study_system_attr(self._id, key, value)
+
+    def trials(self) -> list[FrozenTrial]:
+        """The trials that samplers read."""
+        found: list[FrozenTrial] = self._study.get_trials(deepcopy=False)
+        return found
+
+    def trial(self, number: int) -> FrozenTrial:
+        return self._window.get_trial(self._trial_id(number))
+
+    def _trial_id(self, number: int) -> int:
+        return int(self._window.get_trial_id_from_study_id_trial_number(self._id, number))
+
+    def begin_batch(self, number: int) -> None:
+        """Create the sampler of this batch, and let it read the trials that have ended."""
+        seed = zlib.crc32(f"{self._method.seed}/{number}".encode())
+        self._study.sampler = sampler_of(self._method, seed, self._source)
+        self._window.update(self._id, seed, last_parents(self._notes()))
+
+    @quietly()
+    def suggest(self) -> Suggestion:
+        """Start a trial of a cell that the sampler chooses."""
+        return self._suggestion(self._study.ask())
+
+    @quietly()
+    def suggest_with(self, values: Mapping[str, Value]) -> Suggestion:
+        """Start a trial of a cell with these values of axes. The sampler chooses the others."""
+        axes = {name: value for name, value in values.items() if name in self._dimensions.space.axes}
+        self._study.enqueue_trial(self._dimensions.parameters(axes))
+        return self._suggestion(self._study.ask())
+
+    def _suggestion(self, trial: Trial) -> Suggestion:
+        return trial.number, self._dimensions.suggested(trial)
+
+    def reject(self, number: int) -> None:
+        """End a trial whose cell is not proposed."""
+        self._study.tell(number, state=TrialState.FAIL)
+
+    def finish(self, number: int, mean: Mean) -> None:
+        """End a trial with its cell's mean. Without a comparable mean, it ranks below all others."""
+        # `study.tell` would copy the whole trial.
+        trial_id = self._trial_id(number)
+        if mean.comparable:
+            self._window.set_trial_state_values(trial_id, TrialState.COMPLETE, list(mean.values))
+            return
+        if mean.stopped_at is not None and len(mean.values) == 1:
+            self._window.set_trial_intermediate_value(trial_id, mean.stopped_at, mean.values[0])
+        self._window.set_trial_state_values(trial_id, TrialState.PRUNED)
+
+    def add(self, values: Mapping[str, Value]) -> int | None:
+        """Add a running trial of this cell, and return its number; None if the space does not contain the cell."""
+        try:
+            axes = {name: values[name] for name in self._dimensions.space.axes}
+            parameters = self._dimensions.parameters(axes, dormant=True)
+        except (ValueError, KeyError):
+            return None
+        return self._add(parameters, {})
+
+    def add_stored(self, stored: StoredTrial, same_axes: bool) -> int | None:
+        """Like `add`, for a trial of the journal. It keeps its number if all trials before it were added."""
+        while self._window.count < stored.number:
+            self._study.add_trial(create_trial(state=TrialState.FAIL))
+        if not same_axes:
+            return self.add(stored.values)
+        try:
+            return self._add(stored.parameters, stored.notes if is_trusted(stored.notes) else {})
+        except (ValueError, KeyError):
+            return None
+
+    def _add(self, parameters: dict[str, Any], notes: Mapping[str, Any]) -> int:
+        distributions = {name: self._dimensions.distributions[name] for name in parameters}
+        trial = create_trial(
+            state=TrialState.RUNNING, params=parameters, distributions=distributions, system_attrs=dict(notes)
+        )
+        number = self._window.count
+        self._study.add_trial(trial)
+        if isinstance(self._study.sampler, BaseGASampler) and not notes:
+            self._study.sampler.get_trial_generation(self._study, self.trial(number))
+        return number
+
+    def add_earlier(self, values: Mapping[str, Value], mean: Mean) -> None:
+        """Add a cell of an earlier sweep with its mean, if the space contains it."""
+        number = self.add(values)
+        if number is not None:
+            self.finish(number, mean)
+            self._source.append(self.trial(number))
