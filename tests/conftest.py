@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,15 +12,37 @@ import pytest
 import torch
 
 from mislabel.sweeps.store.store import Store
+from tests import pace as bowl_pace
 
 # Its entry points are found through sys.path, here and in the processes that tests start.
 INSTALLED = str(Path(__file__).parent / "installed")
 sys.path.append(INSTALLED)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), INSTALLED]))
 
+# Read by bowls in this process and in all processes that tests start.
+os.environ[bowl_pace.VARIABLE] = str(Path(tempfile.gettempdir()) / f"mislabel-bowl-pause-{os.getpid()}")
+
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("mislabel", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("mislabel")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--step-delay", type=float, metavar="SECONDS", help="sleep this long before every call of advance")
+    parser.addoption("--train-every", type=int, metavar="N", help="train only every Nth step of long runs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Change the speed of training here, before tasks are imported, and in the processes that tests start."""
+    import training_speed  # type: ignore[import-not-found]
+
+    from mislabel.tasks.task import Task
+
+    for option, variable in (("--step-delay", training_speed.DELAY), ("--train-every", training_speed.EVERY)):
+        if (value := config.getoption(option)) is not None:
+            os.environ[variable] = str(value)
+    if {training_speed.DELAY, training_speed.EVERY} & os.environ.keys():
+        training_speed.change(Task)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -55,3 +78,11 @@ def messages() -> Iterator[list[str]]:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def pace() -> Iterator[bowl_pace.Pace]:
+    """Slows bowls down in this process and in all processes that the test starts."""
+    pace = bowl_pace.Pace(Path(os.environ[bowl_pace.VARIABLE]))
+    yield pace
+    pace.path.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ import urllib.request
 from pathlib import Path
 
 from mislabel.cluster.process import Process, descendants
-from tests.cluster.heads import MISLABEL, Head, head, until
+from tests.cluster.heads import MISLABEL, Head, head, title_of, until
 
 HEAD, OTHER = "10.77.0.1", "10.77.0.2"
 
@@ -26,7 +26,7 @@ def answered(url: str, password: str | None) -> int:
     word = base64.b64encode(f"admin:{password}".encode()).decode()
     request = urllib.request.Request(url, headers={} if password is None else {"Authorization": f"Basic {word}"})
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -51,12 +51,12 @@ def check_that_a_machine_joins_comes_back_and_leaves(cluster: Head) -> None:
     member = Process.of(joining.pid)
     assert member is not None
     try:
-        until(lambda: _nodes(cluster) == [(HEAD, 1, 0), (OTHER, 1, 1)], 90, log.read_text)
-        (raylet,) = [process for process in descendants([member]) if "raylet/raylet" in _command(process)]
+        until(lambda: _nodes(cluster) == [(HEAD, 1, 0), (OTHER, 1, 1)], 180, log.read_text)
+        (raylet,) = [process for process in descendants([member]) if "raylet/raylet" in title_of(process)]
         os.kill(raylet.pid, signal.SIGKILL)
-        until(lambda: "cut off from the cluster" in log.read_text(), 60, log.read_text)
-        until(lambda: log.read_text().count("joining") == 2, 60, log.read_text)
-        until(lambda: _nodes(cluster) == [(HEAD, 1, 0), (OTHER, 1, 1)], 90, log.read_text)
+        until(lambda: "cut off from the cluster" in log.read_text(), 120, log.read_text)
+        until(lambda: log.read_text().count("joining") == 2, 120, log.read_text)
+        until(lambda: _nodes(cluster) == [(HEAD, 1, 0), (OTHER, 1, 1)], 180, log.read_text)
         family = descendants([member])
     finally:
         joining.send_signal(signal.SIGINT)
@@ -69,13 +69,6 @@ def _nodes(cluster: Head) -> list[tuple[str, float, float]]:
     told = json.loads(cluster.mislabel("cluster", "status", "--json").stdout)
     assert told["differing"] == {}
     return sorted((node["host"], node["cpus"], node["gpus"]) for node in told["nodes"] if node["alive"])
-
-
-def _command(process: Process) -> str:
-    try:
-        return Path(f"/proc/{process.pid}/cmdline").read_text(errors="replace").replace("\0", " ")
-    except OSError:
-        return ""
 
 
 def main(folder: Path) -> None:

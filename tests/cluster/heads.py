@@ -16,6 +16,7 @@ import yaml
 from mislabel.cluster.head_state import Folder, State, read_state
 from mislabel.cluster.jobs.client import Jobs
 from mislabel.cluster.process import Process, descendants, end
+from tests.pace import VARIABLE, Pace
 
 MISLABEL = str(Path(sys.executable).parent / "mislabel")
 DRIFT = ("RAY_", "MLFLOW_", "MISLABEL_")
@@ -40,17 +41,12 @@ class Head:
 
     def environment(self) -> dict[str, str]:
         plain = {name: value for name, value in os.environ.items() if not name.startswith(DRIFT)}
-        return {**plain, "MISLABEL_CLUSTER_DIR": str(self.folder.path), "BOWL_PAUSE": str(self._pause)}
+        return {**plain, "MISLABEL_CLUSTER_DIR": str(self.folder.path), VARIABLE: str(self.pace.path)}
 
     @property
-    def _pause(self) -> Path:
-        return self.work.parent / "pause"
-
-    def take_for_a_step(self, seconds: float) -> None:
-        """How long bowls take for a step on this cluster, from now on."""
-        new = self._pause.with_suffix(".new")
-        new.write_text(str(seconds))
-        new.replace(self._pause)
+    def pace(self) -> Pace:
+        """The speed of the bowls on this cluster."""
+        return Pace(self.work.parent / "pause")
 
     def mislabel(self, *words: str, code: int | None = 0, **environment: str) -> "subprocess.CompletedProcess[str]":
         """A command as it is typed on the head's machine."""
@@ -94,13 +90,20 @@ def until(holds: Callable[[], Any], seconds: float, otherwise: Callable[[], obje
         time.sleep(0.2)
 
 
+def title_of(process: Process) -> str:
+    """The process's command line. Ray's actors put the names of their class and method there."""
+    try:
+        return Path(f"/proc/{process.pid}/cmdline").read_text(errors="replace").replace("\0", " ").strip()
+    except OSError:
+        return ""
+
+
 @contextmanager
 def head(path: Path, *words: str) -> Iterator[Head]:
     """A cluster that is up in the body; whatever becomes of it, nothing of it is left afterwards."""
     (path / "work").mkdir(parents=True)
     made = Head(Folder(path / "head"), path / "work")
     family: list[Process] = []
-    made.take_for_a_step(0)
     try:
         made.mislabel("cluster", "up", *words)
         family = list(made.state.processes.values())

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import FrameType
 
 from mislabel.cluster.process import Process
-from tests.cluster.heads import DRIFT, MISLABEL, until
+from tests.cluster.heads import DRIFT, MISLABEL, title_of, until
+from tests.pace import VARIABLE, Pace
 
 _PREFIX = "mislabel"
 _TMP = Path("/tmp")
@@ -60,17 +61,12 @@ class Host:
     def environment(self) -> dict[str, str]:
         drift = (*DRIFT, "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "TMPDIR")
         plain = {name: value for name, value in os.environ.items() if not name.upper().startswith(drift)}
-        return {**plain, "MISLABEL_CLUSTER_DIR": str(self.folder / "cluster"), "BOWL_PAUSE": str(self._pause)}
+        return {**plain, "MISLABEL_CLUSTER_DIR": str(self.folder / "cluster"), VARIABLE: str(self.pace.path)}
 
     @property
-    def _pause(self) -> Path:
-        return self.shared / "pause"
-
-    def take_for_a_step(self, seconds: float) -> None:
-        """How long bowls take for a step on all hosts, from now on."""
-        new = self._pause.with_suffix(".new")
-        new.write_text(str(seconds))
-        new.replace(self._pause)
+    def pace(self) -> Pace:
+        """The speed of the bowls on all hosts."""
+        return Pace(self.shared / "pause")
 
     def command(self, *words: str) -> list[str]:
         """How this host is made to run these words."""
@@ -107,7 +103,7 @@ class Host:
 
     def status_of(self, url: str, *words: str) -> int:
         """Of curl's answer, asked from here; 0 where there is none."""
-        asked = ["curl", "--silent", "--output", "/dev/null", "--max-time", "10", "--write-out", "%{http_code}"]
+        asked = ["curl", "--silent", "--output", "/dev/null", "--max-time", "60", "--write-out", "%{http_code}"]
         return int(self.run(*asked, *words, url, code=None).stdout)
 
     def processes(self) -> list[Process]:
@@ -116,7 +112,7 @@ class Host:
 
     def trains(self) -> bool:
         """Whether a pack is trained here."""
-        return any("Trainable." in _title(process) for process in self.processes())
+        return any("Trainable." in title_of(process) for process in self.processes())
 
     def kill(self) -> None:
         """Pull the plug: nobody here has a last word."""
@@ -228,19 +224,12 @@ def _kill(space: str) -> None:
             process.send(signal.SIGKILL)
         return not left
 
-    until(none_is_left, 30, lambda: [_title(process) for process in _processes(space)])
+    until(none_is_left, 60, lambda: [title_of(process) for process in _processes(space)])
 
 
 def _processes(space: str) -> list[Process]:
     pids = _ip("netns", "pids", space).split()
     return [process for pid in pids if (process := Process.of(int(pid)))]
-
-
-def _title(process: Process) -> str:
-    try:
-        return Path(f"/proc/{process.pid}/cmdline").read_text(errors="replace").replace("\0", " ").strip()
-    except OSError:
-        return ""
 
 
 def _ip(*words: str) -> str:

@@ -58,7 +58,7 @@ class ObjectStore:
         command = [weed(), "server", *(f"-{name}={value}" for name, value in options.items())]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not self._serves():
             assert time.monotonic() < deadline, (self._folder / "log").read_text()[-3000:]
             assert self._process.poll() is None, (self._folder / "log").read_text()[-3000:]

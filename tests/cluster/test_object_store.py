@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,9 @@ from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import CPU, bowl_values, curves_of, prepared, run, runs_of
 from tests.cluster.objects import ENVIRONMENT, ObjectStore, counted
+from tests.pace import Pace
 
-# A pack of it trains for longer than the second between two looks at whether to stop.
-LONG: dict[str, Any] = {"parameters": {"x": {"values": [0.0, 1.0, 2.0]}, "steps": 16_000}, "resources": {"pack": 3}}
+LONG: dict[str, Any] = {"parameters": {"x": {"values": [0.0, 1.0, 2.0]}, "steps": 2000}, "resources": {"pack": 3}}
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,12 @@ def assert_same(files: SweepFiles, other: SweepFiles) -> None:
 
 def test_a_sweep_is_run_stopped_continued_widened_and_compacted(objects: ObjectStore, tmp_path: Path) -> None:
     address = objects.address("widened")
-    first = run(Store(address), lambda launch: launch.driver.stop(INTERRUPTED), resources={"pack": 2})
+
+    def stop(launch: Launch) -> None:
+        if launch.driver.progress.done:
+            launch.driver.stop(INTERRUPTED)
+
+    first = run(Store(address), stop, resources={"pack": 2})
     assert first.driver.progress.statuses == {"done": 2}
     second = run(Store(address), resources={"pack": 2})
     assert second.driver.progress.statuses == {"done": 4}
@@ -69,6 +73,13 @@ def test_a_sweep_is_run_stopped_continued_widened_and_compacted(objects: ObjectS
     assert len(sweep.curves) == 27
 
 
+@pytest.fixture
+def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers report after every stretch of steps: for the first time when their packs have just begun."""
+    monkeypatch.setattr("mislabel.sweeps.run.worker.STRETCH_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("in_small_steps")
 def test_a_checkpoint_is_taken_up_from_an_object_store(objects: ObjectStore, undisturbed: SweepFiles) -> None:
     address = objects.address("checkpoints")
     first = run(Store(address), lambda launch: launch.driver.stop(INTERRUPTED), **LONG)
@@ -137,6 +148,7 @@ def test_a_killed_driver_leaves_what_it_wrote(objects: ObjectStore, tmp_path: Pa
 
 
 @pytest.mark.faults
+@pytest.mark.usefixtures("in_small_steps")
 def test_an_object_store_that_is_away_for_a_while_is_waited_for(objects: ObjectStore, undisturbed: SweepFiles) -> None:
     launch = prepared(Store(objects.address("away")), **LONG)
     back = threading.Timer(4.0, objects.start)
@@ -146,13 +158,11 @@ def test_an_object_store_that_is_away_for_a_while_is_waited_for(objects: ObjectS
             objects.end()
             back.start()
 
-    began = time.monotonic()
     run_inline(launch.driver, launch.files, CPU, lambda: cut(launch))
     launch.finish()
     back.join()
     assert launch.driver.broken is None
     assert launch.driver.progress.statuses == {"done": 6}
-    assert time.monotonic() - began < 60
     assert_same(launch.files, undisturbed)
 
 
@@ -200,37 +210,27 @@ def test_a_pack_costs_a_bounded_number_of_requests(objects: ObjectStore) -> None
 @pytest.mark.ray
 @pytest.mark.faults
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_workers_on_ray_write_to_an_object_store_and_wait_for_it(objects: ObjectStore, tmp_path: Path) -> None:
+def test_workers_on_ray_write_to_an_object_store_and_wait_for_it(
+    objects: ObjectStore, undisturbed: SweepFiles, pace: Pace
+) -> None:
     from mislabel.cluster.tune.runner import connected, run_on_ray
 
-    linear: dict[str, Any] = {
-        "task": "label_noise_sgd.linear",
-        "metric": {"name": "test_loss", "goal": "minimize"},
-        "parameters": {
-            "samples": 20,
-            "dim": 4,
-            "width": 8,
-            "steps": 30_000,
-            "frames": 4,
-            "sigma": {"values": [0.1, 1]},
-        },
-        "resources": {"pack": 2},
-    }
     store = Store(objects.address("ray"))
-    launch = prepared(store, **linear)
+    launch = prepared(store, **LONG)
     back = threading.Timer(4.0, objects.start)
+    pace.hold()
 
     def cut() -> None:
+        """Take the store away while packs train, and let them end while it is away."""
         if not back.ident:
             objects.end()
             back.start()
+            pace.release()
 
     with connected(None):
         run_on_ray(launch.driver, store, launch.spec.resources, 2, cut)
     back.join()
     launch.finish()
     assert launch.driver.broken is None
-    assert launch.driver.progress.statuses == {"done": 4}
-    there = prepared(Store(str(tmp_path)), **linear)
-    run_inline(there.driver, there.files, CPU, lambda: None)
-    assert_same(launch.files, there.files)
+    assert launch.driver.progress.statuses == {"done": 6}
+    assert_same(launch.files, undisturbed)

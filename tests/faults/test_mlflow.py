@@ -1,7 +1,6 @@
 """MLflow away for a while: the sweep does not mind, and what was missed is shown when it is back."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from mislabel.cluster.head import mlflow_server
 from mislabel.cluster.process import end, start
 from mislabel.sweeps.store.store import Store
 from tests.bowls import run
+from tests.cluster.heads import until
 
 
 @pytest.mark.faults
@@ -21,17 +21,11 @@ def test_a_view_is_caught_up_with_when_the_server_is_back(store: Store, tmp_path
     environment = {**os.environ, **mlflow_server.environment(database, str(tmp_path / "artifacts"))}
     server = None
     try:
-        with following(store.sweep("bowls"), address.url, every_seconds=0.5):
+        with following(store.sweep("bowls"), address.url, every_seconds=0.5, last_seconds=120):
             run(store)
-            deadline = time.monotonic() + 60
-            while not messages:
-                assert time.monotonic() < deadline, "that MLflow is away was not said"
-                time.sleep(0.1)
+            until(lambda: messages, 120)
             server = start(mlflow_server.command(address), environment, tmp_path / "log")
-            deadline = time.monotonic() + 120
-            while not mlflow_server.answers(address.url):
-                assert time.monotonic() < deadline, (tmp_path / "log").read_text()
-                time.sleep(0.2)
+            until(lambda: mlflow_server.answers(address.url), 120, (tmp_path / "log").read_text)
     finally:
         end([server] if server else [], 10)
     assert [text for text in messages if "can't be reached; the sweep goes on" in text] == messages[:1]

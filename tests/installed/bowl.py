@@ -4,6 +4,7 @@ A package of its own, as a user would install it: its entry point is in the fold
 """
 
 import dataclasses
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     trouble = lanes["trouble"]
     if stop > half and (trouble == RAISES).any():
         raise RuntimeError("the bowl broke")
-    _pause(stop - start)
+    _pause(lanes.shape.surface, stop - start)
     for step in range(start, stop):
         noise = 0.01 * lanes.normal("noise", lanes.shape.width, steps=range(step, step + 1))[:, 0]
         w = w + lanes.column("rate", 1) * (lanes.column("x", 1) - w) + noise
@@ -62,10 +63,18 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     return {"w": w}
 
 
-def _pause(steps: int) -> None:
-    """Where a file says so, take that many seconds for a step: a long run for tests that is no work."""
-    if file := os.environ.get("BOWL_PAUSE"):
-        time.sleep(steps * float(Path(file).read_text()))
+def _pause(surface: str, steps: int) -> None:
+    """Take as long for these steps as `tests.pace` says at each moment."""
+    began = time.monotonic()
+    while time.monotonic() - began < steps * _step_seconds(surface):
+        time.sleep(0.02)
+
+
+def _step_seconds(surface: str) -> float:
+    try:
+        return float(json.loads(Path(os.environ["BOWL_PAUSE"]).read_text())[surface])
+    except (KeyError, FileNotFoundError):
+        return 0.0
 
 
 def advance_where_it_fits(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:

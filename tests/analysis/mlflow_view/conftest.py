@@ -61,7 +61,7 @@ def server(tmp_path: Path, empty_database: Path) -> Iterator[str]:
     storage = mlflow_server.environment(f"sqlite:///{folder}/mlflow.db", str(folder / "files"))
     process = start(mlflow_server.command(address), {**os.environ, **storage}, folder / "log")
     try:
-        until(lambda: mlflow_server.answers(address.url), 60, (folder / "log").read_text)
+        until(lambda: mlflow_server.answers(address.url), 120, (folder / "log").read_text)
         yield address.url
     finally:
         end([process], 10)

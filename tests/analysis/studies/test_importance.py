@@ -218,4 +218,4 @@ def test_many_cells_take_seconds(store: Store) -> None:
     sweep = written(store, cells, lambda p: p["a"] + p["b"], seeds=1, parameters=dict.fromkeys("abc", UNIT), **RANDOM)
     began = datetime.now(UTC)
     sweep.importance()
-    assert (datetime.now(UTC) - began).total_seconds() < 60
+    assert (datetime.now(UTC) - began).total_seconds() < 120

@@ -28,4 +28,4 @@ def read(name: str) -> Any:
 
 def tool(*words: str | Path, given: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run a linter, which must be installed in the development environment."""
-    return subprocess.run([BIN / words[0], *words[1:]], input=given, capture_output=True, text=True, timeout=60)
+    return subprocess.run([BIN / words[0], *words[1:]], input=given, capture_output=True, text=True, timeout=240)

@@ -25,8 +25,9 @@ REPLACEMENTS = {
     "ray": 'printf "%s\\n" "$@" > "$CALLS/ray"\n[[ ! -e $CALLS/broken ]] || exit 0\n'
     'cp "$RAY_AUTH_TOKEN_PATH" "$CALLS/token"; stat -c %a "$RAY_AUTH_TOKEN_PATH" > "$CALLS/mode"\n'
     'while [[ $1 != -- ]]; do shift; done\nshift\n"$@"\n',
-    "mislabel": 'printf "%s\\n" "$@" > "$CALLS/mislabel"\n[[ -e $CALLS/endless ]] || exit "$(cat "$CALLS/code")"\n'
-    "trap 'exit 130' TERM\nwhile true; do sleep 0.05; done\n",
+    "mislabel": "trap 'exit 130' TERM\n"
+    'printf "%s\\n" "$@" > "$CALLS/mislabel"\n[[ -e $CALLS/endless ]] || exit "$(cat "$CALLS/code")"\n'
+    "while true; do sleep 0.05; done\n",
 }
 
 
@@ -62,7 +63,7 @@ def arguments(calls: Path, name: str) -> list[str]:
 
 def test_a_job_runs_the_sweep_on_all_its_nodes_with_its_own_token(calls: Path) -> None:
     job = start_slurm_job(calls, "noise.yaml", "--no-mlflow")
-    assert job.wait(30) == 0
+    assert job.wait(120) == 0
     given = ["run", "noise.yaml", "--address", "node-a:6379", "--store", "/shared/store", "--no-mlflow"]
     assert arguments(calls, "mislabel") == given
     check_mislabel(given)
@@ -84,18 +85,17 @@ def test_near_the_time_limit_a_job_saves_checkpoints_and_queues_itself_again(cal
     while not (calls / "mislabel").exists():
         assert job.poll() is None
         time.sleep(0.02)
-    time.sleep(0.1)
     job.send_signal(signal.SIGUSR1)
-    assert job.wait(30) == 130
+    assert job.wait(120) == 130
     assert arguments(calls, "scontrol") == ["requeue 42"]
 
 
 def test_a_failed_job_does_not_queue_itself_again(calls: Path) -> None:
     (calls / "code").write_text("1")
-    assert start_slurm_job(calls, "noise.yaml").wait(30) == 1
+    assert start_slurm_job(calls, "noise.yaml").wait(120) == 1
     (calls / "broken").touch()
-    assert start_slurm_job(calls, "noise.yaml").wait(30) == 1, "symmetric-run exits with 0 if Ray did not start"
-    assert start_slurm_job(calls).wait(30) == 2
+    assert start_slurm_job(calls, "noise.yaml").wait(120) == 1, "symmetric-run exits with 0 if Ray did not start"
+    assert start_slurm_job(calls).wait(120) == 2
     assert not (calls / "scontrol").exists()
 
 

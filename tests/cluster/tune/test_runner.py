@@ -1,10 +1,7 @@
 """Sweeps on a real Ray on this machine: same numbers as inline, and packs that survive their workers."""
 
-import os
 import platform
-import re
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ import ray
 import torch
 
 import mislabel
+from mislabel.cluster.process import Process, descendants
 from mislabel.cluster.tune.capacity import worker_memory_bytes, worker_slots
 from mislabel.cluster.tune.runner import _RemoteStopper, _stopper_actor, connected, device_from_ray, run_on_ray
 from mislabel.sweeps.checks.reader import checked_spec
@@ -27,6 +25,9 @@ from mislabel.sweeps.stopping.stopper import Entry
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.data.images import keep
+from tests.bowls import bowl_values
+from tests.cluster.heads import title_of
+from tests.pace import Pace
 
 pytestmark = [
     pytest.mark.ray,
@@ -47,6 +48,10 @@ LINEAR: dict[str, Any] = {
     },
     "seeds": 4,
 }
+# Two packs, which end when the test lets them.
+BOWLS = bowl_values(
+    parameters={"x": {"values": [0.0, 1.0, 2.0]}, "steps": 2000}, seeds=4, resources={"cpu": 0.5, "pack": 6}
+)
 
 
 @pytest.fixture(scope="module")
@@ -132,29 +137,27 @@ def test_a_run_has_the_same_metrics_inline_on_ray_alone_and_packed(local_ray: No
     pd.testing.assert_frame_equal(alone, inline, rtol=1e-4, atol=1e-6)
 
 
-def test_a_pack_whose_worker_is_killed_is_taken_up_by_another(local_ray: None, tmp_path: Path) -> None:
-    values = {**LINEAR, "parameters": {**LINEAR["parameters"], "steps": 60_000}, "resources": {"pack": 6}}
-    killed: list[int] = []
+def test_a_pack_whose_worker_is_killed_is_taken_up_by_another(local_ray: None, tmp_path: Path, pace: Pace) -> None:
+    pace.hold()
+    killed: list[Process] = []
 
     def kill_one(launch: Launch) -> None:
-        if not killed:
+        if not killed and launch.driver.progress.steps_done:
             killed.append(_a_worker())
-            os.kill(killed[0], signal.SIGKILL)
+            killed[0].send(signal.SIGKILL)
+            pace.release()
 
     store = Store(str(tmp_path / "ray"))
-    launch = _on_ray(values, store, kill_one)
+    launch = _on_ray(BOWLS, store, kill_one)
     assert killed
     assert launch.driver.progress.statuses == {"done": 12}
-    _inline(values, Store(str(tmp_path / "inline")))
-    pd.testing.assert_frame_equal(_metrics(store, "linear"), _metrics(Store(str(tmp_path / "inline")), "linear"))
+    _inline(BOWLS, Store(str(tmp_path / "inline")))
+    pd.testing.assert_frame_equal(_metrics(store, "bowls"), _metrics(Store(str(tmp_path / "inline")), "bowls"))
 
 
-def _a_worker() -> int:
+def _a_worker() -> Process:
     """The process of an actor that this test's own Ray started: Ray names it after what it runs."""
-    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return next(
-        int(line.split()[0]) for line in listed.splitlines() if re.search(r"ray::(_Pack|Resource)Trainable", line)
-    )
+    return next(process for process in descendants([Process.own()]) if "Trainable" in title_of(process))
 
 
 def test_a_search_on_ray_asks_and_tells_until_its_budget_of_cells_is_used(local_ray: None, tmp_path: Path) -> None:
@@ -208,21 +211,25 @@ def test_two_sweeps_on_one_ray_have_stoppers_of_their_own(local_ray: None, tmp_p
     assert near.judge(500, runs, [1.0, 2.0, 3.0]) == [False] * 3, "a stopper that is gone stops nobody"
 
 
-def test_a_sweep_that_is_stopped_on_ray_leaves_checkpoints_and_goes_on(local_ray: None, tmp_path: Path) -> None:
-    values = {**LINEAR, "parameters": {**LINEAR["parameters"], "steps": 100_000}, "resources": {"pack": 6}}
+def test_a_sweep_that_is_stopped_on_ray_leaves_checkpoints_and_goes_on(
+    local_ray: None, tmp_path: Path, pace: Pace
+) -> None:
     store = Store(str(tmp_path))
+    pace.hold()
 
     def stop(launch: Launch) -> None:
-        launch.driver.stop(INTERRUPTED)
-        launch.heartbeat.beat()
+        if launch.driver.progress.running == 12 and launch.driver.progress.steps_done:
+            launch.driver.stop(INTERRUPTED)
+            launch.heartbeat.beat()
 
-    first = _on_ray(values, store, stop)
+    first = _on_ray(BOWLS, store, stop)
     assert first.driver.stop_reason == INTERRUPTED
     assert len(list(first.files.checkpoints())) == 2
-    second = _on_ray(values, store)
+    pace.release()
+    second = _on_ray(BOWLS, store)
     assert len(second.plan.resumed) == 2
     assert second.driver.progress.statuses == {"done": 12}
-    assert second.driver.progress.steps_done < 12 * 100_000, "checkpoints saved steps"
+    assert second.driver.progress.steps_done < 12 * 2000, "checkpoints saved steps"
 
 
 def test_more_than_the_cluster_has_is_refused_with_what_it_has(local_ray: None) -> None:

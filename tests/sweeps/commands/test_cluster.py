@@ -38,4 +38,4 @@ def test_an_address_where_nothing_answers_is_reported_within_seconds(
     said = mislabel(*(address if word == "ADDRESS" else word for word in words), "--token-file", str(folder / "token"))
     assert said.code == 2
     assert address in said.err
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60, "Ray itself would try for minutes"

@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +9,8 @@ import pytest
 
 from mislabel.sweeps.store.store import Store
 from tests.bowls import runs_of
+from tests.cluster.heads import until
+from tests.pace import Pace
 from tests.sweeps.commands.conftest import Mislabel, Said
 
 Write = Callable[..., str]
@@ -109,17 +110,19 @@ def test_a_search_runs_too(ran: Ran) -> None:
 
 
 @pytest.mark.faults
-def test_an_interrupted_sweep_is_checkpointed_and_continued(folder: Path, write_spec: Write, ran: Ran) -> None:
-    """Long enough a sweep that the signal comes while it trains."""
-    spec = write_spec(parameters={"x": {"values": [0, 1, 2]}, "steps": 300_000})
+def test_an_interrupted_sweep_is_checkpointed_and_continued(
+    folder: Path, write_spec: Write, ran: Ran, pace: Pace
+) -> None:
+    """The sweep trains when the signal comes: its packs are held."""
+    pace.hold()
+    changes = {"parameters": {"x": {"values": [0, 1, 2]}, "steps": 2000}}
+    spec = write_spec(**changes)
     command = [str(Path(sys.executable).parent / "mislabel"), "run", spec, "--inline", "--no-mlflow"]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         files = Store("results").sweep("bowls")
-        deadline = time.monotonic() + 60
-        while not (files.read_json("progress.json") or {}).get("running") and time.monotonic() < deadline:
-            time.sleep(0.1)
+        until(lambda: (files.read_json("progress.json") or {}).get("running"), 120)
         os.kill(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=120)
     assert running.returncode == 130, err
     assert out == ""
     assert list(files.checkpoints())
@@ -127,3 +130,7 @@ def test_an_interrupted_sweep_is_checkpointed_and_continued(folder: Path, write_
     assert "Traceback" not in err
     assert [len(runs) for _, runs in files.checkpoints()] == [4]
     assert files.read_json("progress.json")["state"] == "stopped"
+    pace.release()
+    assert ran(**changes).code == 0
+    assert set(runs_of(files)["status"]) == {"done"}
+    assert list(files.checkpoints()) == []

@@ -32,6 +32,7 @@ def test_progress_is_one_line(store: Store) -> None:
 def test_without_a_terminal_a_line_is_written_every_few_seconds(
     store: Store, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("mislabel.sweeps.commands.screen._LINE_SECONDS", 600.0)
     launch = prepared(store)
     capfd.readouterr()
     with ProgressLine(launch.driver, launch.spec).shown() as line:

@@ -1,5 +1,6 @@
 from collections.abc import Callable
-from typing import Any
+
+import pytest
 
 from mislabel.sweeps.run.launch import Launch
 from mislabel.sweeps.store.outcome import ASKED
@@ -8,10 +9,13 @@ from tests.bowls import prepared, run, runs_of
 from tests.sweeps.commands.conftest import Mislabel, Said
 
 
-def test_a_running_sweep_checkpoints_and_its_driver_finishes(mislabel: Mislabel) -> None:
+def test_a_running_sweep_checkpoints_and_its_driver_finishes(
+    mislabel: Mislabel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Normally the command runs in another process than the driver; here it runs between two of the driver's steps."""
+    # The first stretch ends before the pack does.
+    monkeypatch.setattr("mislabel.sweeps.run.worker.STRETCH_SECONDS", 0.0)
     store = Store("results")
-    long: dict[str, Any] = {"parameters": {"x": {"values": [0.0, 1.0]}, "steps": 8000}}
 
     def stop(launch: Launch) -> None:
         if launch.files.read_text("stop") is None:
@@ -21,12 +25,12 @@ def test_a_running_sweep_checkpoints_and_its_driver_finishes(mislabel: Mislabel)
         launch.heartbeat._last = 0.0  # it checks for the request every two seconds
         launch.heartbeat.beat()
 
-    launch = run(store, stop, **long)
+    launch = run(store, stop)
     assert launch.driver.stop_reason == ASKED
     assert list(launch.files.checkpoints())
     status = mislabel("status", "bowls", "--json").json
     assert (status["state"], status["stopped_because"]) == ("stopped", ASKED.text)
-    again = run(store, **long)
+    again = run(store)
     assert again.driver.stop_reason is None
     assert set(runs_of(again.files)["status"]) == {"done"}
 

@@ -1,5 +1,4 @@
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from mislabel.sweeps.plan.sources import SearchSource
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.launch import Machine
 from mislabel.sweeps.run.report import Finished, Report
+from mislabel.sweeps.search.search import Proposal
 from mislabel.sweeps.store.outcome import INTERRUPTED, Outcome, Status
 from mislabel.sweeps.store.store import Store
 from tests.bowls import CPU, prepared, run, runs_of
@@ -64,17 +64,20 @@ def test_a_search_in_its_own_thread_gets_through_the_budget(store: Store) -> Non
     assert len(search.proposals) == 40
 
 
+def prepared_batch(source: SearchSource) -> list[Proposal]:
+    """Wait for the batch that the search's thread prepares."""
+    assert source._batch is not None
+    return source._batch.result(120)
+
+
 def test_a_batch_is_prepared_while_packs_train(store: Store) -> None:
     driver = prepared(store, machine=AHEAD, **TPE).driver
     assert driver.next() is not None
     source = asked_of(driver)
-    deadline = time.monotonic() + 30
-    while not (source._batch and source._batch.done()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    began = time.monotonic()
-    assert driver.next() is not None
-    assert time.monotonic() - began < 0.5
+    prepared_cells = {proposal.cell for proposal in prepared_batch(source)}
+    order = driver.next()
+    assert order is not None
+    assert set(order.cells) == prepared_cells
 
 
 def test_the_driver_does_not_wait_for_a_slow_search(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,21 +86,20 @@ def test_the_driver_does_not_wait_for_a_slow_search(store: Store, monkeypatch: p
     release = threading.Event()
     ask = source.search.ask
     assert driver.next() is not None
-    assert driver.next() is not None  # the batch that was prepared
+    prepared_batch(source)
+    assert driver.next() is not None
+    prepared_batch(source)
 
     def slow(count: int) -> Any:
-        release.wait(30)
+        release.wait(120)
         return ask(count)
 
     monkeypatch.setattr(source.search, "ask", slow)
-    while driver.next() is not None:  # what was prepared before
-        pass
-    began = time.monotonic()
+    assert driver.next() is not None  # the batch that was prepared
     assert driver.next() is None
     assert not driver.over
-    assert time.monotonic() - began < 5
     release.set()
-    source._batch and source._batch.result(30)
+    prepared_batch(source)
     assert driver.next() is not None
 
 

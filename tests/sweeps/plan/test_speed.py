@@ -55,7 +55,7 @@ def test_a_task_of_slow_steps_is_tried_alone_and_for_two_of_them() -> None:
     assert tried == [(1, 1), (1, 1)]
     assert speed.best_size == 1
     assert not speed.more_may_pay
-    assert 0.3 <= speed.run_step_seconds[1] < 3
+    assert speed.run_step_seconds[1] >= 0.3
 
 
 def test_speeds_between_sizes_are_those_of_the_next_smaller() -> None:

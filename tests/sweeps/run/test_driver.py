@@ -237,7 +237,7 @@ def test_a_budget_that_is_just_enough_is_no_reason_to_stop(store: Store) -> None
     assert driver.stop_reason is None
 
 
-def test_time_left_counts_runs_by_what_their_steps_cost(store: Store) -> None:
+def test_time_left_counts_runs_by_what_their_steps_cost(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = {"x": 1.0, "width": {"values": [2, 64]}}
     store_speeds(store.sweep("bowls"), {2: 1.0, 64: 9.0})
     driver = prepared(store, parameters=parameters, resources={"pack": 1}).driver
@@ -248,5 +248,7 @@ def test_time_left_counts_runs_by_what_their_steps_cost(store: Store) -> None:
         assert order.common["width"] == 2
         driver.report(finished(order))
     assert progress.share == pytest.approx(0.1)
-    progress.first_report = time.monotonic() - 10.0
+    now = time.monotonic()
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    progress.first_report = now - 10.0
     assert progress.seconds_left == pytest.approx(90, rel=0.01)

@@ -55,6 +55,7 @@ def test_a_sweep_that_ended_is_done(store: Store) -> None:
 
 
 def test_beats_are_written_every_few_seconds_only(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mislabel.sweeps.run.heartbeat._EVERY_SECONDS", 600.0)
     launch = prepared(store)
     launch.driver.progress.done = 3
     launch.heartbeat.beat()

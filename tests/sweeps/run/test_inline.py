@@ -37,8 +37,12 @@ def stopping_after(reports: int) -> Callable[[Launch], None]:
 
 @pytest.fixture
 def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers report after every stretch of steps, so that a sweep can be stopped in the middle of a pack."""
+    """Workers report after every stretch of steps, so that a sweep can be stopped in the middle of a pack.
+
+    After the first step, a stretch lasts until the next frame, so that packs report equally often on any machine.
+    """
     monkeypatch.setattr("mislabel.sweeps.run.worker.STRETCH_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.tasks.pack._STRETCH_SECONDS", 1e9)
 
 
 def test_a_sweep_runs_every_cell_from_every_seed(store: Store) -> None:

@@ -1,6 +1,5 @@
 """Packs whose steps are slow and whose frames are far apart: they are checkpointed on time, and lose nothing."""
 
-import time
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from mislabel.sweeps.run.launch import prepare
 from mislabel.sweeps.run.worker import Worker
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.store.store import Store
-from mislabel.tasks.images import derivatives
 from tests.bowls import CPU, MACHINE, curves_of, orders_of
 
 STEPS, PER_EPOCH = 12, 5
@@ -44,26 +42,22 @@ def test_a_pack_that_is_killed_in_an_epoch_goes_on_to_the_same_bits(
     while not through.work(10.0).ends_pack:
         pass
 
-    quick = derivatives.step
-
-    def slow(*given: Any) -> Any:
-        time.sleep(0.25)  # more than a stretch of training is meant to take
-        return quick(*given)
-
-    monkeypatch.setattr("mislabel.tasks.images.image_training.step", slow)
-    monkeypatch.setattr("mislabel.sweeps.run.worker.CHECKPOINT_SECONDS", 0.5)
+    monkeypatch.setattr("mislabel.tasks.pack._STRETCH_SECONDS", 0.0)  # as if every step took longer than a stretch
     monkeypatch.setattr("mislabel.sweeps.run.worker.CHECKPOINT_SHARE", float("inf"))
     files = store.sweep("slow")
     order = ordered(store)
     first = Worker(order, files, CPU)
-    while not list(files.checkpoints()):
-        assert not first.work(0.1).ends_pack
+    while first.pack_group.step < 2:
+        assert not first.work(0.0).ends_pack
+    monkeypatch.setattr("mislabel.sweeps.run.worker.CHECKPOINT_SECONDS", 0.0)
+    first.work(0.0)
     at = first.pack_group.step
-    assert 0 < at < PER_EPOCH, "a checkpoint is due after a few steps, whenever the next frame is"
-    first.work(0.1)  # what comes after the checkpoint is lost with the worker
+    assert list(files.checkpoints())
+    assert at == 3 < PER_EPOCH, "a checkpoint is due after a few steps, whenever the next frame is"
+    monkeypatch.setattr("mislabel.sweeps.run.worker.CHECKPOINT_SECONDS", 600.0)
+    first.work(0.0)  # what comes after the checkpoint is lost with the worker
     del first
 
-    monkeypatch.setattr("mislabel.tasks.images.image_training.step", quick)
     second = Worker(order, files, CPU)
     assert second.pack_group.step == at
     while not second.work(10.0).ends_pack:

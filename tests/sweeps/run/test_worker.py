@@ -22,7 +22,7 @@ def order(store: Store) -> PackOrder:
     return order
 
 
-def worked(order: PackOrder, files: SweepFiles, seconds: float = 10.0) -> Worker:
+def worked(order: PackOrder, files: SweepFiles, seconds: float = 600.0) -> Worker:
     worker = Worker(order, files, CPU, ["loss"])
     while not worker.work(seconds).ends_pack:
         pass
@@ -30,7 +30,7 @@ def worked(order: PackOrder, files: SweepFiles, seconds: float = 10.0) -> Worker
 
 
 def test_a_pack_ends_with_its_rows_in_the_store(order: PackOrder, files: SweepFiles) -> None:
-    report = Worker(order, files, CPU, ["loss"]).work(10.0)
+    report = Worker(order, files, CPU, ["loss"]).work(600.0)
     assert isinstance(report, Finished)
     assert report.run_steps == 6 * 8
     assert [(o.cell, o.seed, o.status) for o in report.outcomes] == [
@@ -43,7 +43,7 @@ def test_a_pack_ends_with_its_rows_in_the_store(order: PackOrder, files: SweepFi
 
 
 def test_stretches_of_any_length_give_the_same_rows(order: PackOrder, files: SweepFiles, store: Store) -> None:
-    worked(order, files, seconds=10.0)
+    worked(order, files, seconds=600.0)
     worked(order, store.sweep("slowly"), seconds=0.0)
     pd.testing.assert_frame_equal(runs_of(files), runs_of(store.sweep("slowly")))
     pd.testing.assert_frame_equal(curves_of(files), curves_of(store.sweep("slowly")))
@@ -102,7 +102,7 @@ def test_without_a_readable_checkpoint_a_pack_starts_over(order: PackOrder, file
     files.save_checkpoint(order.id, data, order.run_ids)
     worker = Worker(order, files, CPU)
     assert worker.pack_group.step == 0
-    assert worker.work(10.0).ends_pack
+    assert worker.work(600.0).ends_pack
 
 
 def test_checkpoints_are_taken_while_a_pack_trains(
@@ -180,7 +180,7 @@ def test_a_worker_that_dies_when_runs_have_ended_is_replaced_without_a_run_lost_
     second, again = worked_until_some_have_ended(order, files, watch)
     assert sorted(o.cell for o in again) == sorted(o.cell for o in told), "the driver may not have heard of them"
     assert [(o.status, o.step) for o in again] == [("stopped", 6)] * 4
-    while not second.work(10.0).ends_pack:
+    while not second.work(600.0).ends_pack:
         pass
     table = runs_of(files)
     assert len(table) == table["run_id"].nunique() == 6
@@ -203,7 +203,7 @@ def test_a_worker_that_resumes_a_checkpoint_tells_the_stopper_what_was_measured(
 
 def test_a_pack_that_lost_half_of_its_lanes_asks_for_a_refill(store: Store, files: SweepFiles) -> None:
     order, watch = watched(store, refill=True)
-    report = Worker(order, files, CPU, ["loss"], watch).work(10.0)
+    report = Worker(order, files, CPU, ["loss"], watch).work(600.0)
     assert isinstance(report, Refill)
     assert report.step == 6
     assert len(report.outcomes) == 4
@@ -213,14 +213,14 @@ def test_a_pack_that_lost_half_of_its_lanes_asks_for_a_refill(store: Store, file
     assert second.pack_group.step == 6
     second.save()
     assert [pack for pack, _ in files.checkpoints()] == [rest.id], "the resumed checkpoint is replaced"
-    assert second.work(10.0).ends_pack
+    assert second.work(600.0).ends_pack
     assert sorted(runs_of(files)["run_id"]) == sorted(order.run_ids)
 
 
 def test_training_time_is_shared_by_the_steps_that_each_run_made(store: Store, files: SweepFiles) -> None:
     order, watch = watched(store)
     worker = Worker(order, files, CPU, ["loss"], watch)
-    seconds = worker.work(10.0).train_seconds
+    seconds = worker.work(600.0).train_seconds
     table = files.read("runs", ["step", "train_seconds"]).to_pandas()
     assert table["train_seconds"].sum() == pytest.approx(seconds)
     assert (table["train_seconds"] / table["step"]).std() == pytest.approx(0, abs=1e-9)
