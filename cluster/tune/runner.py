@@ -173,12 +173,12 @@ class _RemoteStopper:
         self._name = name
         self._actor: Any = None
 
-    def judge(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
-        answer = self._asked("judge", step, list(runs), list(values))
+    def decide(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
+        answer = self._asked("decide", step, list(runs), list(values))
         return [False] * len(runs) if answer is None else answer
 
-    def tell(self, step: int, runs: Sequence[Entry], values: Values) -> None:
-        self._asked("tell", step, list(runs), list(values))
+    def record(self, step: int, runs: Sequence[Entry], values: Values) -> None:
+        self._asked("record", step, list(runs), list(values))
 
     def _asked(self, method: str, *arguments: Any) -> Any:
         try:
@@ -216,11 +216,11 @@ class _StopperActor:
     def ready(self) -> bool:
         return True
 
-    def judge(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
-        return self._stopper.judge(step, runs, values)
+    def decide(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
+        return self._stopper.decide(step, runs, values)
 
-    def tell(self, step: int, runs: Sequence[Entry], values: Values) -> None:
-        self._stopper.tell(step, runs, values)
+    def record(self, step: int, runs: Sequence[Entry], values: Values) -> None:
+        self._stopper.record(step, runs, values)
 
 
 class _Room:

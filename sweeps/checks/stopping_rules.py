@@ -5,7 +5,7 @@ from typing import Any
 
 from mislabel.sweeps.checks.draft import Draft
 from mislabel.sweeps.spec.messages import Mistake
-from mislabel.sweeps.stopping.rules import judged_steps, shortest_run
+from mislabel.sweeps.stopping.rules import decision_steps, shortest_run
 from mislabel.tasks.training import measured_steps
 
 
@@ -27,6 +27,6 @@ def stopping_rules(draft: Draft) -> Iterator[Mistake]:
         values: dict[str, Any] = {name: parameter.default for name, parameter in task.parameters.items()}
         values |= {name: value for name, value in spec.fixed().items() if name in values}
         measured = measured_steps(task.settings({**values, "steps": shortest}))
-        if not any(step >= wanted.min_steps for step in judged_steps(wanted, measured)):
+        if not any(step >= wanted.min_steps for step in decision_steps(wanted, measured)):
             text = f"no step but the last is measured from {wanted.min_steps} on; raise parameters.frames, or lower it"
             yield Mistake(path, text)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from mislabel.sweeps.cells.space import branch_of
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.spec.model import EarlyTerminate, Spec
-from mislabel.sweeps.stopping.rules import judged_steps
+from mislabel.sweeps.stopping.rules import decision_steps
 from mislabel.sweeps.stopping.stopper import Entry, StopDecisions, Values
 from mislabel.tasks.pack import Frame, Judge, Label
 from mislabel.tasks.training import Training, measured_steps
@@ -28,7 +28,7 @@ class LaneStopper:
             if frame.step not in judged and not frame.diverged.any():
                 return []
             runs = frame.labels.tolist()
-            stopped = self.stopper.judge(frame.step, [entries[run] for run in runs], self._values(frame))
+            stopped = self.stopper.decide(frame.step, [entries[run] for run in runs], self._values(frame))
             return [run for run, stop, gone in zip(runs, stopped, frame.diverged, strict=True) if stop and not gone]
 
         return judge
@@ -39,10 +39,10 @@ class LaneStopper:
         for frame in frames:
             if frame.step in judged:
                 runs = [entries[run] for run in frame.labels.tolist()]
-                self.stopper.tell(frame.step, runs, self._values(frame))
+                self.stopper.record(frame.step, runs, self._values(frame))
 
     def _judged_steps(self, training: Training) -> frozenset[int]:
-        return judged_steps(self.rule, measured_steps(training))
+        return decision_steps(self.rule, measured_steps(training))
 
     def _entries(self, order: PackOrder) -> dict[Label, Entry]:
         return {

@@ -1,8 +1,8 @@
-"""When a run is given up before its last step: the rules of `early_terminate`.
+"""The rules of `early_terminate`: when to stop a run before its last step.
 
-A rule is told, contender by contender, the means at the steps measured so far, and says whether a contender that has
-just been measured goes on. A contender is a cell (its mean over seeds) or, with `per: run`, a single run. Means are
-costs: less is better, nan is nothing measured, infinity is a run that diverged.
+A rule records the mean of every candidate at every step, and decides whether a candidate that was just measured stops.
+A candidate is a cell (the mean over its seeds) or, with `per: run`, a single run. Means are costs: less is better, nan
+means not measured, and infinity means diverged.
 """
 
 import math
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from mislabel.tasks.task import Task
 
 Curve = Mapping[int, float]
-"""A contender's mean cost by step."""
+"""A candidate's mean cost at each step."""
 
 
 class Rule(Protocol):
-    def told(self, contender: str, group: str, step: int, means: Curve) -> None:
-        """The contender's mean at this step is new, or another. Only contenders of one group are compared."""
+    def record(self, candidate: str, group: str, step: int, means: Curve) -> None:
+        """Record the candidate's mean at this step, which is new or has changed. Groups are not compared."""
 
-    def stops(self, contender: str, group: str, step: int, means: Curve) -> bool:
-        """Whether a contender that was just measured at this step is given up."""
+    def should_stop(self, candidate: str, group: str, step: int, means: Curve) -> bool:
+        """Whether a candidate that was just measured at this step should stop."""
 
 
 def rule_of(wanted: EarlyTerminate, steps: int) -> Rule:
-    """The rule, for runs of that many steps."""
+    """The rule for runs of this many steps."""
     match wanted.type:
         case "asha":
             return Halving(wanted.min_steps, wanted.eta)
@@ -43,8 +43,8 @@ def rule_of(wanted: EarlyTerminate, steps: int) -> Rule:
             return Patience(wanted.min_steps, wanted.patience, wanted.min_gain)
 
 
-def judged_steps(wanted: EarlyTerminate, measured: Sequence[int]) -> frozenset[int]:
-    """The steps at which the rule is to be told, of those at which a run is measured; the last is not among them."""
+def decision_steps(wanted: EarlyTerminate, measured: Sequence[int]) -> frozenset[int]:
+    """The measured steps at which the rule records and decides. The last step is not one of them."""
     before_last = measured[:-1]
     if wanted.type in ("median", "patience"):
         return frozenset(before_last)
@@ -56,7 +56,7 @@ def judged_steps(wanted: EarlyTerminate, measured: Sequence[int]) -> frozenset[i
 
 
 class Ranking:
-    """Contenders in the order of their costs, best first; equal ones in the order of their names."""
+    """Candidates sorted by cost, best first; equal ones by name."""
 
     def __init__(self) -> None:
         self._costs: dict[str, float] = {}
@@ -65,59 +65,60 @@ class Ranking:
     def __len__(self) -> int:
         return len(self._order)
 
-    def put(self, contender: str, cost: float) -> None:
+    def put(self, candidate: str, cost: float) -> None:
         cost = math.inf if math.isnan(cost) else cost
-        if contender in self._costs:
-            del self._order[self.place(contender)]
-        self._costs[contender] = cost
-        insort(self._order, (cost, contender))
+        if candidate in self._costs:
+            del self._order[self.rank(candidate)]
+        self._costs[candidate] = cost
+        insort(self._order, (cost, candidate))
 
-    def place(self, contender: str) -> int:
+    def rank(self, candidate: str) -> int:
         """0 for the best."""
-        return bisect_left(self._order, (self._costs[contender], contender))
+        return bisect_left(self._order, (self._costs[candidate], candidate))
 
-    def median_without(self, contender: str) -> float:
-        """The median of the others' costs, of which there is at least one."""
-        others, own = len(self._order) - 1, self.place(contender)
+    def median_without(self, candidate: str) -> float:
+        """The median cost of the other candidates; there must be at least one."""
+        others, own = len(self._order) - 1, self.rank(candidate)
         low, high = ((i if i < own else i + 1) for i in ((others - 1) // 2, others // 2))
         return (self._order[low][0] + self._order[high][0]) / 2
 
 
 class Halving:
-    """At rungs, min_steps times a power of eta, the best one in eta of those who have come there so far goes on (ASHA).
+    """Successive halving (ASHA): at each rung, only the best 1/eta of the candidates that have reached it continue.
 
-    The first measured step at or after a rung counts for it. With several brackets (Hyperband), the later a bracket the
-    higher its first rung, and contenders are compared within theirs; a contender's name decides its bracket.
+    Rungs are min_steps times the powers of eta. The first measured step at or after a rung counts for it. With several
+    brackets (Hyperband), each bracket has a higher first rung than the one before, and candidates are compared within
+    their bracket. The bracket depends on the candidate's name.
     """
 
     def __init__(self, min_steps: int, eta: int, brackets: int = 1) -> None:
         self.min_steps = min_steps
         self.eta = eta
         self.brackets = brackets
-        # Hyperband's: all brackets together cost about the same, so that those who stop early have more contenders.
+        # Brackets cost about the same, so those that stop earlier start with more candidates.
         self._shares = [-(-brackets * eta**s // (s + 1)) for s in reversed(range(brackets))]
         self._rankings: dict[tuple[str, int, int], Ranking] = defaultdict(Ranking)
-        self._came: dict[tuple[str, int], int] = {}
+        self._reached: dict[tuple[str, int], int] = {}
 
-    def told(self, contender: str, group: str, step: int, means: Curve) -> None:
-        rung = self._rung(contender, step)
-        if rung is None or self._came.get((contender, rung), step) < step:
+    def record(self, candidate: str, group: str, step: int, means: Curve) -> None:
+        rung = self._rung(candidate, step)
+        if rung is None or self._reached.get((candidate, rung), step) < step:
             return
-        self._came[contender, rung] = step
-        self._rankings[group, self.bracket(contender), rung].put(contender, means[step])
+        self._reached[candidate, rung] = step
+        self._rankings[group, self.bracket(candidate), rung].put(candidate, means[step])
 
-    def stops(self, contender: str, group: str, step: int, means: Curve) -> bool:
-        rung = self._rung(contender, step)
-        if rung is None or self._came[contender, rung] != step:
+    def should_stop(self, candidate: str, group: str, step: int, means: Curve) -> bool:
+        rung = self._rung(candidate, step)
+        if rung is None or self._reached[candidate, rung] != step:
             return False
-        ranking = self._rankings[group, self.bracket(contender), rung]
-        return ranking.place(contender) >= max(1, len(ranking) // self.eta)
+        ranking = self._rankings[group, self.bracket(candidate), rung]
+        return ranking.rank(candidate) >= max(1, len(ranking) // self.eta)
 
-    def bracket(self, contender: str) -> int:
-        """The same for all seeds of a cell, and in every launch."""
+    def bracket(self, candidate: str) -> int:
+        """The bracket is the same for all seeds of a cell, and in every launch."""
         if self.brackets == 1:
             return 0
-        cell = contender.split("-")[0]
+        cell = candidate.split("-")[0]
         at = int.from_bytes(blake2b(cell.encode(), digest_size=8).digest()) % sum(self._shares)
         for bracket, share in enumerate(self._shares):
             if at < share:
@@ -125,18 +126,18 @@ class Halving:
             at -= share
         raise AssertionError("shares add up")
 
-    def _rung(self, contender: str, step: int) -> int | None:
-        """The highest rung that is reached with this step; None below the first of the contender's bracket."""
+    def _rung(self, candidate: str, step: int) -> int | None:
+        """The highest rung at or below this step; None below the first rung of the candidate's bracket."""
         if step < self.min_steps:
             return None
         rung = _exponent(step // self.min_steps, self.eta)
-        return rung if rung >= self.bracket(contender) else None
+        return rung if rung >= self.bracket(candidate) else None
 
 
 class Median:
-    """A contender whose best mean so far is worse than the median of the others' running averages is given up (Vizier).
+    """Median rule (Vizier): stop a candidate whose best mean is worse than the median of the others' running averages.
 
-    The running average is that of all means up to this step, over the others that have come this far.
+    A running average is over all means up to this step. Only candidates that have reached this step count.
     """
 
     def __init__(self, min_steps: int, min_cells: int) -> None:
@@ -144,33 +145,33 @@ class Median:
         self.min_cells = min_cells
         self._averages: dict[tuple[str, int], Ranking] = defaultdict(Ranking)
 
-    def told(self, contender: str, group: str, step: int, means: Curve) -> None:
-        # A seed that comes later than the cell's others changes the averages at all steps from there on.
+    def record(self, candidate: str, group: str, step: int, means: Curve) -> None:
+        # A seed that is measured later than the cell's others changes the averages at this and all later steps.
         for at in means:
             if at >= max(step, self.min_steps):
                 upto = [cost for s, cost in means.items() if s <= at and not math.isnan(cost)]
-                self._averages[group, at].put(contender, math.fsum(upto) / len(upto) if upto else math.inf)
+                self._averages[group, at].put(candidate, math.fsum(upto) / len(upto) if upto else math.inf)
 
-    def stops(self, contender: str, group: str, step: int, means: Curve) -> bool:
+    def should_stop(self, candidate: str, group: str, step: int, means: Curve) -> bool:
         averages = self._averages[group, step] if step >= self.min_steps else ()
         if len(averages) <= self.min_cells:
             return False
         best = min((cost for s, cost in means.items() if s <= step and not math.isnan(cost)), default=math.inf)
-        return best > self._averages[group, step].median_without(contender)
+        return best > self._averages[group, step].median_without(candidate)
 
 
 class Patience:
-    """A contender that for `patience` steps has not gained more than min_gain on its best mean is given up."""
+    """Stop a candidate whose best mean has not improved by more than min_gain for `patience` steps."""
 
     def __init__(self, min_steps: int, patience: int, min_gain: float) -> None:
         self.min_steps = min_steps
         self.patience = patience
         self.min_gain = min_gain
 
-    def told(self, contender: str, group: str, step: int, means: Curve) -> None:
-        """Others do not matter."""
+    def record(self, candidate: str, group: str, step: int, means: Curve) -> None:
+        """Nothing to record: other candidates do not matter."""
 
-    def stops(self, contender: str, group: str, step: int, means: Curve) -> bool:
+    def should_stop(self, candidate: str, group: str, step: int, means: Curve) -> bool:
         best, gained_at = math.inf, min(means)
         for at in sorted(means):
             if at <= step and means[at] < best - self.min_gain:
@@ -179,7 +180,7 @@ class Patience:
 
 
 def shortest_run(spec: Spec, task: "Task[Any]") -> int:
-    """The least `steps` that a run of the sweep can have."""
+    """The fewest `steps` that a run of the sweep can have."""
     given = spec.parameters.get("steps", task.parameters["steps"].default)
     if not isinstance(given, Axis):
         return int(given)
@@ -188,7 +189,7 @@ def shortest_run(spec: Spec, task: "Task[Any]") -> int:
 
 
 def _exponent(ratio: int, eta: int) -> int:
-    """The largest k with eta to the power of k at most `ratio`, which is at least 1."""
+    """The largest k with eta**k <= ratio, for a ratio of at least 1."""
     k = 0
     while eta ** (k + 1) <= ratio:
         k += 1

@@ -1,8 +1,8 @@
-"""Who stops runs: one stopper per sweep holds what all contenders have shown, and judges the lanes of a pack together.
+"""Stops runs early: each sweep has one stopper, which records all objectives and decides for whole packs.
 
-It knows neither Ray nor torch. Inline it is called as it is, on Ray it lives in an actor of its own; what it decides
-depends on the order in which it is told alone. What a stopper of an earlier launch knew is rebuilt from the store's
-curves, and from the checkpoints of packs that are taken up again.
+It does not depend on Ray or torch. Inline sweeps call it directly; on Ray it runs in an actor. Its decisions depend
+only on the order of the calls. A new launch rebuilds its knowledge from the store's curves, and from the checkpoints of
+packs that are resumed.
 """
 
 import math
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from mislabel.sweeps.cells.space import branch_of
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.spec.model import EarlyTerminate, Spec
-from mislabel.sweeps.stopping.rules import judged_steps, rule_of, shortest_run
+from mislabel.sweeps.stopping.rules import decision_steps, rule_of, shortest_run
 from mislabel.sweeps.store.outcome import Status
 from mislabel.sweeps.store.run_index import TRAINING, RunIndex
 from mislabel.sweeps.store.store import SweepFiles
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """A run as the stopper knows it."""
+    """A run, for the stopper."""
 
     cell: str
     seed: int
     branch: str = ""
-    """Values of the axes for each of which the others are searched anew: cells are compared within a branch."""
+    """The values of the axes with `grid: true`. Only cells of one branch are compared."""
 
 
 Values = Sequence[float | None]
-"""The objective of each run; None where it has diverged and will never have one."""
+"""The objective of each run; None if the run has diverged."""
 
 
 class StopDecisions(Protocol):
-    """What workers ask: a stopper, or a way to reach one."""
+    """The interface for workers: a stopper, or a proxy of one in another process."""
 
-    def judge(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
-        """Whether each of these runs is stopped, all of which have just come to this step."""
+    def decide(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
+        """Record the objectives of runs at this step, and return whether each of them stops."""
 
-    def tell(self, step: int, runs: Sequence[Entry], values: Values) -> None:
-        """What these runs have shown at this step, where that was judged already."""
+    def record(self, step: int, runs: Sequence[Entry], values: Values) -> None:
+        """Record objectives for which the decision was made earlier."""
 
 
 class Stopper:
@@ -56,59 +56,59 @@ class Stopper:
         self._rule = rule_of(wanted, steps)
         self._sign = 1 if goal == "minimize" else -1
         self._costs: dict[str, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-        """By contender, step and seed."""
+        """By candidate, step and seed."""
         self._means: dict[str, dict[int, float]] = defaultdict(dict)
         self._diverged: dict[str, int] = {}
-        """By contender, the step at which the first of its runs did."""
+        """By candidate, the step at which its first run diverged."""
         self._stopped: set[str] = set()
 
-    def judge(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
-        """Whether each of these runs is stopped. All are told before the first is judged: a pack is judged jointly."""
-        self.tell(step, runs, values)
-        contenders = {
-            self._contender(run): run.branch for run, value in zip(runs, values, strict=True) if value is not None
+    def decide(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
+        """Record all runs of a pack before the first decision, so that they are compared with each other."""
+        self.record(step, runs, values)
+        candidates = {
+            self._candidate(run): run.branch for run, value in zip(runs, values, strict=True) if value is not None
         }
-        for name, branch in contenders.items():
-            if name not in self._stopped and self._rule.stops(name, branch, step, self._means[name]):
+        for name, branch in candidates.items():
+            if name not in self._stopped and self._rule.should_stop(name, branch, step, self._means[name]):
                 self._stopped.add(name)
-        # A stopped cell's other seeds follow wherever they are, but no earlier than any run may be stopped.
-        return [step >= self.min_steps and self._contender(run) in self._stopped for run in runs]
+        # The cell's other seeds are stopped too, once past min_steps.
+        return [step >= self.min_steps and self._candidate(run) in self._stopped for run in runs]
 
-    def tell(self, step: int, runs: Sequence[Entry], values: Values) -> None:
-        contenders: dict[str, str] = {}
+    def record(self, step: int, runs: Sequence[Entry], values: Values) -> None:
+        candidates: dict[str, str] = {}
         for run, value in zip(runs, values, strict=True):
-            name = self._contender(run)
-            contenders[name] = run.branch
+            name = self._candidate(run)
+            candidates[name] = run.branch
             if value is None:
                 self.diverge(run, step)
             self._costs[name][step][run.seed] = math.inf if value is None else self._sign * value
-        for name, branch in contenders.items():
-            self._note_mean(name, branch, step)
+        for name, branch in candidates.items():
+            self._update_mean(name, branch, step)
 
-    def _note_mean(self, name: str, branch: str, step: int) -> None:
+    def _update_mean(self, name: str, branch: str, step: int) -> None:
         costs = self._costs[name][step]
-        # In the order of the seeds, so that the sum has the same bits whenever it is made.
+        # Sum in the order of the seeds, so that rounding is always the same.
         mean = sum(costs[seed] for seed in sorted(costs)) / len(costs)
         self._means[name][step] = math.inf if step >= self._diverged.get(name, math.inf) else mean
-        self._rule.told(name, branch, step, self._means[name])
+        self._rule.record(name, branch, step, self._means[name])
 
     def stop(self, run: Entry) -> None:
-        """The run was stopped before."""
-        self._stopped.add(self._contender(run))
+        """Record that the run was stopped in an earlier launch."""
+        self._stopped.add(self._candidate(run))
 
     def diverge(self, run: Entry, step: int) -> None:
-        """The run has diverged: from this step on, its cell is worse than all that have a mean."""
-        name = self._contender(run)
+        """Record that the run diverged: from this step on, its cell ranks below all that have a mean."""
+        name = self._candidate(run)
         self._diverged[name] = min(step, self._diverged.get(name, step))
         for later in [at for at in self._means[name] if at >= step]:
-            self._note_mean(name, run.branch, later)
+            self._update_mean(name, run.branch, later)
 
-    def _contender(self, run: Entry) -> str:
+    def _candidate(self, run: Entry) -> str:
         return run.cell if self.per_cell else run_id(run.cell, run.seed)
 
 
 def stopper_of(spec: Spec, task: "Task[Any]", index: RunIndex, files: SweepFiles) -> Stopper | None:
-    """The sweep's stopper, who knows what the runs in the store have shown; None where no rule stops runs."""
+    """The sweep's stopper, with the objectives of the stored runs; None if the sweep has no stopping rule."""
     wanted = spec.early_terminate
     if wanted is None:
         return None
@@ -126,17 +126,17 @@ def stopper_of(spec: Spec, task: "Task[Any]", index: RunIndex, files: SweepFiles
         training = tuple(row[name] for name in TRAINING)
         if training not in of_training:
             settings = task.settings({**defaults, **dict(zip(TRAINING, training, strict=True))})
-            of_training[training] = judged_steps(wanted, measured_steps(settings))
+            of_training[training] = decision_steps(wanted, measured_steps(settings))
         schedules[row["run_id"]] = of_training[training]
         if row["status"] == Status.STOPPED:
             stopper.stop(run)
         if row["status"] == Status.DIVERGED:
             stopper.diverge(run, row["step"])
-    _retell(stopper, entries, schedules, objective, files)
+    _record_curves(stopper, entries, schedules, objective, files)
     return stopper
 
 
-def _retell(
+def _record_curves(
     stopper: Stopper, entries: Mapping[str, Entry], schedules: Mapping[str, frozenset[int]], objective: str,
     files: SweepFiles,
 ) -> None:  # fmt: skip
@@ -150,5 +150,5 @@ def _retell(
         if step in schedules[run]:
             at[step][entries[run]] = math.nan if value is None else value
     for step in sorted(at):
-        told = sorted(at[step].items())
-        stopper.tell(step, [run for run, _ in told], [value for _, value in told])
+        found = sorted(at[step].items())
+        stopper.record(step, [run for run, _ in found], [value for _, value in found])

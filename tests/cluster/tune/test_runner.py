@@ -206,9 +206,9 @@ def test_two_sweeps_on_one_ray_have_stoppers_of_their_own(local_ray: None, tmp_p
         assert second is not None
         near, far = _RemoteStopper(first), _RemoteStopper(second)
         runs = [Entry(f"c{i}", 0) for i in range(3)]
-        assert near.judge(500, runs, [1.0, 2.0, 3.0]) == [False, True, True]
-        assert far.judge(500, runs[2:], [3.0]) == [False]
-    assert near.judge(500, runs, [1.0, 2.0, 3.0]) == [False] * 3, "a stopper that is gone stops nobody"
+        assert near.decide(500, runs, [1.0, 2.0, 3.0]) == [False, True, True]
+        assert far.decide(500, runs[2:], [3.0]) == [False]
+    assert near.decide(500, runs, [1.0, 2.0, 3.0]) == [False] * 3, "a stopper that is gone stops nobody"
 
 
 def test_a_sweep_that_is_stopped_on_ray_leaves_checkpoints_and_goes_on(

@@ -25,11 +25,11 @@ class Recorder:
         self.judged: list[tuple[int, list[Entry], list[float | None]]] = []
         self.told: list[int] = []
 
-    def judge(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
+    def decide(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
         self.judged.append((step, list(runs), list(values)))
         return [True] * len(runs)
 
-    def tell(self, step: int, runs: Sequence[Entry], values: Values) -> None:
+    def record(self, step: int, runs: Sequence[Entry], values: Values) -> None:
         self.told.append(step)
 
 

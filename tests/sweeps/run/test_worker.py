@@ -197,8 +197,8 @@ def test_a_worker_that_resumes_a_checkpoint_tells_the_stopper_what_was_measured(
     worker.save()
     stopper = Stopper(watch.rule, "minimize", 30)
     Worker(order, files, CPU, ["loss"], LaneStopper(watch.rule, "loss", [], stopper))
-    assert stopper.judge(6, [Entry("worse", 0)], [1e9]) == [True], "alone at its step, it would continue"
-    assert stopper.judge(6, [Entry("better", 0)], [-1.0]) == [False]
+    assert stopper.decide(6, [Entry("worse", 0)], [1e9]) == [True], "alone at its step, it would continue"
+    assert stopper.decide(6, [Entry("better", 0)], [-1.0]) == [False]
 
 
 def test_a_pack_that_lost_half_of_its_lanes_asks_for_a_refill(store: Store, files: SweepFiles) -> None:

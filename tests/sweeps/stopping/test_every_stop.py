@@ -1,4 +1,4 @@
-"""Whole sweeps under every stopping rule, in this process: what is stopped, what is recorded, and what it saves."""
+"""Whole sweeps with every stopping rule, run inline: which runs stop, what is recorded and what is saved."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from mislabel.sweeps.store.store import Store
 from tests.bowls import curves_of, run, runs_of
 
 STEPS = 27
-# The nearer x is to 3, the lower is the loss where the weights come to rest.
+# The final loss is lower the closer x is to 3.
 PARAMETERS: dict[str, Any] = {
     "x": {"values": [3, 4, 2, 1, 5, -1, -3, -5, 10]}, "steps": STEPS, "frames": 10, "spacing": "linear", "rate": 0.3,
 }  # fmt: skip
@@ -36,7 +36,7 @@ def swept(
 
 
 def assert_consistent(launch: Launch, runs: int = 27) -> None:
-    """Every run has ended once, with a curve up to its last step and no further."""
+    """Every run has ended once, and its curve ends at its last step."""
     table, curves = runs_of(launch.files), curves_of(launch.files)
     assert len(table) == table["run_id"].nunique() == runs
     assert not curves.duplicated(["run_id", "step"]).any()
@@ -53,9 +53,7 @@ def assert_consistent(launch: Launch, runs: int = 27) -> None:
 
 @every_rule
 @every_way
-def test_stopped_runs_are_recorded_with_their_curves_and_cost_no_further_steps(
-    store: Store, kind: str, per: str
-) -> None:
+def test_stopped_runs_have_their_curves_and_train_no_further_steps(store: Store, kind: str, per: str) -> None:
     launch = swept(store, kind, per)
     assert_consistent(launch)
     table = runs_of(launch.files)
@@ -63,7 +61,7 @@ def test_stopped_runs_are_recorded_with_their_curves_and_cost_no_further_steps(
     assert launch.driver.progress.statuses == Counter(table["status"])
     assert launch.driver.progress.steps_done == table["step"].sum() < 27 * STEPS
     assert launch.driver.progress.work == pytest.approx(launch.driver.progress.work_done), (
-        "what was stopped is not waited for"
+        "stopped steps do not count as missing work"
     )
     assert launch.driver.progress.running == 0
     if per == "cell":
@@ -74,7 +72,7 @@ def test_stopped_runs_are_recorded_with_their_curves_and_cost_no_further_steps(
 
 @every_rule
 @every_way
-def test_what_was_not_stopped_is_as_without_a_rule(
+def test_curves_are_the_same_as_without_a_rule(
     store: Store, tmp_path_factory: pytest.TempPathFactory, kind: str, per: str
 ) -> None:
     full = run(Store(str(tmp_path_factory.mktemp("full"))), parameters=PARAMETERS, seeds=3, resources={"pack": 9})
@@ -116,7 +114,7 @@ def test_a_sweep_stopped_half_way_and_continued_ends_every_run_once(
 
 @every_rule
 @every_way
-def test_runs_that_diverge_or_raise_leave_the_others_to_their_rule(store: Store, kind: str, per: str) -> None:
+def test_runs_that_diverge_or_fail_do_not_affect_the_others(store: Store, kind: str, per: str) -> None:
     parameters = {**PARAMETERS, "trouble": {"values": [0, 1, 2], "when": "x == 1"}}
     launch = swept(store, kind, per, parameters=parameters, budget={"failures": 20})
     assert_consistent(launch, runs=33)
@@ -127,7 +125,7 @@ def test_runs_that_diverge_or_raise_leave_the_others_to_their_rule(store: Store,
     assert "stopped" in set(table[table["trouble"] == 0]["status"]) <= {"done", "stopped"}
 
 
-def test_asha_in_one_pack_keeps_the_cell_that_leads_at_every_rung(store: Store) -> None:
+def test_asha_in_one_pack_keeps_the_best_cell_at_every_rung(store: Store) -> None:
     launch = swept(store, "asha", resources={"pack": 27})
     table = runs_of(launch.files)
     at_rungs = {3: 9, 9: 3}
@@ -136,22 +134,22 @@ def test_asha_in_one_pack_keeps_the_cell_that_leads_at_every_rung(store: Store) 
     assert set(table[table["status"] == "done"]["x"]) == {3.0}
 
 
-def test_packs_hold_whole_cells_where_cells_are_compared(store: Store) -> None:
+def test_packs_contain_whole_cells_if_cells_are_compared(store: Store) -> None:
     launch = swept(store, "patience", resources={"pack": 8})
     assert {group.size for group in launch.plan.groups.values()} == {6}
     packs = launch.files.read("runs", ["pack_id", "cell_id"]).to_pandas()
     assert (packs.groupby("cell_id")["pack_id"].nunique() == 1).all()
 
 
-def test_packs_that_have_lost_lanes_are_filled_up_with_runs_that_wait(store: Store) -> None:
+def test_packs_that_lost_lanes_are_filled_with_waiting_runs(store: Store) -> None:
     launch = swept(store, "asha", resources={"pack": 9})
     lanes = launch.files.read("runs", ["pack_lanes", "step", "cell_id", "status"]).to_pandas()
     assert lanes["pack_lanes"].max() <= 9
-    # The last rung's few survivors were trained to the end beside others, not alone.
+    # The few runs left after the last rung were trained together with others.
     assert (lanes[lanes["status"] == "done"]["pack_lanes"] > 3).all()
 
 
-def test_without_the_rule_stopped_runs_are_run_to_their_end(
+def test_without_the_rule_stopped_runs_are_trained_to_the_end(
     store: Store, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     swept(store, "asha")
@@ -163,10 +161,10 @@ def test_without_the_rule_stopped_runs_are_run_to_their_end(
     assert not curves_of(rest.files).duplicated(["run_id", "step"]).any()
     full = run(Store(str(tmp_path_factory.mktemp("full"))), **values)
     np.testing.assert_allclose(table["loss"], runs_of(full.files)["loss"], rtol=1e-4, atol=1e-6)
-    assert swept(store, "asha").plan.missing == 0, "what was trained to its end stays so"
+    assert swept(store, "asha").plan.missing == 0, "runs that are done stay done"
 
 
-def test_more_seeds_of_a_stopped_cell_stop_as_soon_as_they_may(store: Store) -> None:
+def test_new_seeds_of_a_stopped_cell_stop_at_min_steps(store: Store) -> None:
     first = runs_of(swept(store, "asha", resources={"pack": 27}).files)
     gone = set(first[first["status"] == "stopped"]["cell_id"])
     table = runs_of(swept(store, "asha", seeds=4, resources={"pack": 36}).files)

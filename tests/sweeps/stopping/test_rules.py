@@ -1,4 +1,4 @@
-"""The steps at which rules judge, and how they rank."""
+"""The steps at which rules decide, and how they rank candidates."""
 
 import statistics
 from typing import Any
@@ -8,21 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mislabel.sweeps.spec.model import EarlyTerminate
-from mislabel.sweeps.stopping.rules import Ranking, judged_steps
+from mislabel.sweeps.stopping.rules import Ranking, decision_steps
 
 costs = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), min_size=1, max_size=30)
 
 
-def test_rungs_are_the_first_measured_steps_at_or_after_powers_of_eta_without_the_last() -> None:
+def test_rungs_are_the_first_measured_steps_at_or_after_the_powers_of_eta_except_the_last_step() -> None:
     asha = EarlyTerminate(type="asha", min_steps=10, eta=2)
-    assert judged_steps(asha, [0, 5, 10, 15, 25, 45, 100, 160]) == {10, 25, 45, 100}
-    assert judged_steps(asha, [0, 50, 100]) == {50}
-    assert judged_steps(asha, [0, 100]) == frozenset()
+    assert decision_steps(asha, [0, 5, 10, 15, 25, 45, 100, 160]) == {10, 25, 45, 100}
+    assert decision_steps(asha, [0, 50, 100]) == {50}
+    assert decision_steps(asha, [0, 100]) == frozenset()
 
 
 @pytest.mark.parametrize("kind", [{"type": "median"}, {"type": "patience", "patience": 3}])
-def test_rules_that_read_whole_curves_are_told_every_frame_but_the_last(kind: dict[str, Any]) -> None:
-    assert judged_steps(EarlyTerminate(**kind, min_steps=10), [0, 5, 20, 40]) == {0, 5, 20}
+def test_rules_that_read_whole_curves_record_every_frame_except_the_last(kind: dict[str, Any]) -> None:
+    assert decision_steps(EarlyTerminate(**kind, min_steps=10), [0, 5, 20, 40]) == {0, 5, 20}
 
 
 @given(costs)
@@ -32,13 +32,13 @@ def test_a_ranking_is_a_sorted_list_of_the_last_costs(puts: list[tuple[int, int]
         ranking.put(str(number), float(cost))
         last[str(number)] = float(cost)
     order = sorted(last, key=lambda name: (last[name], name))
-    assert [ranking.place(name) for name in order] == list(range(len(last)))
+    assert [ranking.rank(name) for name in order] == list(range(len(last)))
     for name in order if len(order) > 1 else []:
         assert ranking.median_without(name) == statistics.median(cost for n, cost in last.items() if n != name)
 
 
-def test_what_has_no_cost_ranks_last() -> None:
+def test_candidates_without_a_cost_rank_last() -> None:
     ranking = Ranking()
     for name, cost in (("a", float("nan")), ("b", 1e9), ("c", float("inf"))):
         ranking.put(name, cost)
-    assert [ranking.place(name) for name in "bac"] == [0, 1, 2]
+    assert [ranking.rank(name) for name in "bac"] == [0, 1, 2]

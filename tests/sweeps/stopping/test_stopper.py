@@ -1,6 +1,6 @@
-"""Every stopping rule, per cell and per run: the stopper decides as a slow, obvious reading of the rule would.
+"""Compare the stopper's decisions with a slow, obvious implementation of every rule, per cell and per run.
 
-Sweeps are played without training: curves are drawn, cut into packs, and the packs come to their steps in any order.
+Sweeps are simulated without training: curves are random, runs are divided into packs, and packs advance in any order.
 """
 
 import math
@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mislabel.sweeps.spec.model import EarlyTerminate
-from mislabel.sweeps.stopping.rules import Halving, judged_steps, rule_of
+from mislabel.sweeps.stopping.rules import Halving, decision_steps, rule_of
 from mislabel.sweeps.stopping.stopper import Entry, Stopper, stopper_of
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store
@@ -38,8 +38,8 @@ Call = tuple[int, list[Entry], list[Value]]
 
 
 @dataclass
-class Played:
-    """A sweep that was played: every call to the stopper, its answer, and where each run ended."""
+class Simulated:
+    """A simulated sweep: every call to the stopper, its answer, and the step at which each run ended."""
 
     calls: list[Call] = field(default_factory=list)
     answers: list[list[bool]] = field(default_factory=list)
@@ -48,36 +48,38 @@ class Played:
 
 
 @dataclass(frozen=True)
-class Game:
-    """Curves of runs, None from where a run diverges; packs of runs; and the order in which packs take a step."""
+class Simulation:
+    """The curves of runs (None after a run diverges), the packs, and the order in which packs advance."""
 
     curves: dict[Entry, list[Value]]
     packs: list[list[Entry]]
     turns: list[int]
 
-    def play(self, wanted: EarlyTerminate, goal: str = "minimize") -> Played:
-        return self.go_on(wanted, Stopper(wanted, goal, MEASURED[-1]), Played(), {}, len(self.turns))
+    def run(self, wanted: EarlyTerminate, goal: str = "minimize") -> Simulated:
+        return self.advance(wanted, Stopper(wanted, goal, MEASURED[-1]), Simulated(), {}, len(self.turns))
 
-    def go_on(self, wanted: EarlyTerminate, stopper: Stopper, played: Played, at: dict[int, int], turns: int) -> Played:
-        judged = judged_steps(wanted, MEASURED)
+    def advance(
+        self, wanted: EarlyTerminate, stopper: Stopper, simulated: Simulated, at: dict[int, int], turns: int
+    ) -> Simulated:
+        decided = decision_steps(wanted, MEASURED)
         for pack in self.turns[sum(at.values()) : sum(at.values()) + turns]:
             at[pack] = at.get(pack, 0) + 1
-            place = at[pack] - 1
-            live = [r for r in self.packs[pack] if r not in played.stopped and r not in played.diverged]
-            values = [self.curves[r][place] for r in live]
-            gone = {r: MEASURED[place] for r, value in zip(live, values, strict=True) if value is None}
-            if live and place < len(MEASURED) - 1 and (MEASURED[place] in judged or gone):
-                answer = stopper.judge(MEASURED[place], live, values)
-                played.calls.append((MEASURED[place], live, values))
-                played.answers.append(answer)
+            i = at[pack] - 1
+            live = [r for r in self.packs[pack] if r not in simulated.stopped and r not in simulated.diverged]
+            values = [self.curves[r][i] for r in live]
+            gone = {r: MEASURED[i] for r, value in zip(live, values, strict=True) if value is None}
+            if live and i < len(MEASURED) - 1 and (MEASURED[i] in decided or gone):
+                answer = stopper.decide(MEASURED[i], live, values)
+                simulated.calls.append((MEASURED[i], live, values))
+                simulated.answers.append(answer)
                 ends = [r for r, stop in zip(live, answer, strict=True) if stop and r not in gone]
-                played.stopped |= dict.fromkeys(ends, MEASURED[place])
-            played.diverged |= gone
-        return played
+                simulated.stopped |= dict.fromkeys(ends, MEASURED[i])
+            simulated.diverged |= gone
+        return simulated
 
 
-def game_of(seed: int, packs: int = 3) -> Game:
-    """A game drawn at random: few cells and values, so that ties, gaps and divergence are common."""
+def simulation_of(seed: int, packs: int = 3) -> Simulation:
+    """A random simulation with few cells and values, so that ties, gaps and divergence are common."""
     chance = random.Random(seed)
     seeds = chance.randint(1, 3)
     curves: dict[Entry, list[Value]] = {}
@@ -92,39 +94,39 @@ def game_of(seed: int, packs: int = 3) -> Game:
         chance.choice(held).append(entry)
     turns = [p for p in range(packs) for _ in MEASURED]
     chance.shuffle(turns)
-    return Game(curves, held, turns)
+    return Simulation(curves, held, turns)
 
 
-games = st.integers(0, 2**32).map(game_of)
+simulations = st.integers(0, 2**32).map(simulation_of)
 
 
-def contender(wanted: EarlyTerminate, run: Entry) -> str:
+def candidate(wanted: EarlyTerminate, run: Entry) -> str:
     return run.cell if wanted.per == "cell" else f"{run.cell}-{run.seed}"
 
 
 def expected(wanted: EarlyTerminate, calls: Sequence[Call], goal: str = "minimize") -> Iterator[list[bool]]:
-    """What the rule says at every call, worked out anew from all values told up to there."""
+    """The rule's decisions at every call, each computed from all values up to that call."""
     stopped: set[str] = set()
     for n, (step, runs, values) in enumerate(calls):
         curves = means_of(wanted, calls[: n + 1], goal)
-        branch = {contender(wanted, run): run.branch for _, told, _ in calls[: n + 1] for run in told}
-        judged = {contender(wanted, run) for run, value in zip(runs, values, strict=True) if value is not None}
+        branch = {candidate(wanted, run): run.branch for _, seen, _ in calls[: n + 1] for run in seen}
+        measured = {candidate(wanted, run) for run, value in zip(runs, values, strict=True) if value is not None}
         stopped |= {
             name
-            for name in judged
+            for name in measured
             if loses(wanted, name, step, {c: curve for c, curve in curves.items() if branch[c] == branch[name]})
         }
-        yield [step >= wanted.min_steps and contender(wanted, run) in stopped for run in runs]
+        yield [step >= wanted.min_steps and candidate(wanted, run) in stopped for run in runs]
 
 
 def means_of(wanted: EarlyTerminate, calls: Sequence[Call], goal: str) -> dict[str, dict[int, float]]:
-    """The mean cost of each contender at each step; infinite from where one of its runs diverged."""
+    """The mean cost of each candidate at each step; infinite after one of its runs diverged."""
     sign = 1 if goal == "minimize" else -1
     shown: dict[str, dict[int, dict[int, float]]] = {}
     ends: dict[str, int] = {}
     for step, runs, values in calls:
         for entry, value in zip(runs, values, strict=True):
-            name = contender(wanted, entry)
+            name = candidate(wanted, entry)
             if value is None:
                 ends[name] = min(step, ends.get(name, step))
             shown.setdefault(name, {}).setdefault(step, {})[entry.seed] = math.inf if value is None else sign * value
@@ -176,69 +178,71 @@ def average(curve: dict[int, float], step: int) -> float:
 
 @every_rule
 @settings(max_examples=100)
-@given(game=games, goal=st.sampled_from(["minimize", "maximize"]))
-def test_it_decides_as_the_rule_says(wanted: EarlyTerminate, game: Game, goal: str) -> None:
-    played = game.play(wanted, goal)
-    assert played.answers == list(expected(wanted, played.calls, goal))
+@given(simulation=simulations, goal=st.sampled_from(["minimize", "maximize"]))
+def test_decisions_follow_the_rule(wanted: EarlyTerminate, simulation: Simulation, goal: str) -> None:
+    simulated = simulation.run(wanted, goal)
+    assert simulated.answers == list(expected(wanted, simulated.calls, goal))
 
 
 @every_rule
 @settings(max_examples=50)
-@given(game=games, turns=st.integers(0, 30))
-def test_one_that_is_told_what_is_in_the_store_goes_on_as_the_first_would_have(
-    wanted: EarlyTerminate, game: Game, turns: int
+@given(simulation=simulations, turns=st.integers(0, 30))
+def test_a_stopper_rebuilt_from_the_store_decides_like_the_first_one(
+    wanted: EarlyTerminate, simulation: Simulation, turns: int
 ) -> None:
-    whole = game.play(wanted)
+    whole = simulation.run(wanted)
     at: dict[int, int] = {}
-    first = game.go_on(wanted, Stopper(wanted, "minimize", MEASURED[-1]), Played(), at, turns)
+    first = simulation.advance(wanted, Stopper(wanted, "minimize", MEASURED[-1]), Simulated(), at, turns)
     second = Stopper(wanted, "minimize", MEASURED[-1])
     for gone, step in first.diverged.items():
         second.diverge(gone, step)
     for step, runs, values in sorted(first.calls, key=lambda call: call[0]):
-        second.tell(step, runs, values)
+        second.record(step, runs, values)
     for stopped in first.stopped:
         second.stop(stopped)
-    rest = game.go_on(wanted, second, first, at, len(game.turns))
+    rest = simulation.advance(wanted, second, first, at, len(simulation.turns))
     assert rest.answers == whole.answers
 
 
 @every_rule
 @settings(max_examples=50)
-@given(game=games)
-def test_no_run_is_stopped_before_min_steps_or_at_its_last_step(wanted: EarlyTerminate, game: Game) -> None:
-    played = game.play(wanted)
-    assert all(wanted.min_steps <= step < MEASURED[-1] for step in played.stopped.values())
+@given(simulation=simulations)
+def test_no_run_is_stopped_before_min_steps_or_at_its_last_step(wanted: EarlyTerminate, simulation: Simulation) -> None:
+    simulated = simulation.run(wanted)
+    assert all(wanted.min_steps <= step < MEASURED[-1] for step in simulated.stopped.values())
 
 
 @every_rule
 @settings(max_examples=50)
-@given(game=games)
-def test_seeds_of_a_stopped_cell_stop_at_their_next_frame_wherever_they_are(wanted: EarlyTerminate, game: Game) -> None:
+@given(simulation=simulations)
+def test_all_seeds_of_a_stopped_cell_stop_at_their_next_frame(wanted: EarlyTerminate, simulation: Simulation) -> None:
     if wanted.per == "run":
         return
-    played = game.play(wanted)
+    simulated = simulation.run(wanted)
     gone: set[str] = set()
-    for (step, runs, _), answer in zip(played.calls, played.answers, strict=True):
+    for (step, runs, _), answer in zip(simulated.calls, simulated.answers, strict=True):
         assert all(stop for r, stop in zip(runs, answer, strict=True) if r.cell in gone and step >= wanted.min_steps)
         gone |= {r.cell for r, stop in zip(runs, answer, strict=True) if stop}
 
 
 @pytest.mark.parametrize("per", ["cell", "run"])
 @settings(max_examples=100)
-@given(game=st.integers(0, 2**32).map(lambda seed: game_of(seed, packs=1)), goal=st.sampled_from([1, -1]))
-def test_in_one_pack_the_best_at_every_step_is_never_stopped_by_asha(per: Any, game: Game, goal: int) -> None:
+@given(simulation=st.integers(0, 2**32).map(lambda seed: simulation_of(seed, packs=1)), goal=st.sampled_from([1, -1]))
+def test_asha_never_stops_the_best_cell_of_a_single_pack(per: Any, simulation: Simulation, goal: int) -> None:
     wanted = EarlyTerminate(type="asha", min_steps=2, eta=3, per=per)
-    best = min(game.curves)
+    best = min(simulation.curves)
     lead: list[Value] = [goal * -9.0] * 10
-    curves = {r: lead if r.cell == best.cell else curve for r, curve in game.curves.items()}
-    played = Game(curves, game.packs, game.turns).play(wanted, "minimize" if goal == 1 else "maximize")
+    curves = {r: lead if r.cell == best.cell else curve for r, curve in simulation.curves.items()}
+    simulated = Simulation(curves, simulation.packs, simulation.turns).run(
+        wanted, "minimize" if goal == 1 else "maximize"
+    )
     if per == "cell":
-        assert best.cell not in {r.cell for r in played.stopped}
+        assert best.cell not in {r.cell for r in simulated.stopped}
     else:
-        assert best not in played.stopped
+        assert best not in simulated.stopped
 
 
-def test_hyperbands_brackets_have_its_proportions() -> None:
+def test_brackets_have_the_proportions_of_hyperband() -> None:
     rule = rule_of(EarlyTerminate(type="hyperband", min_steps=1, eta=3), 9)
     assert isinstance(rule, Halving)
     counts = [0, 0, 0]
@@ -259,8 +263,8 @@ SLOW = {"steps": 27, "frames": 10, "rate": 0.05, "spacing": "linear"}
 
 
 @pytest.mark.parametrize("per", ["cell", "run"])
-def test_what_an_earlier_launch_knew_is_in_the_store(store: Store, per: str) -> None:
-    """Runs of a second launch are judged against those of the first, and a stopped cell stays stopped."""
+def test_the_stopper_of_a_second_launch_knows_the_runs_of_the_first(store: Store, per: str) -> None:
+    """Runs of the second launch are compared with those of the first, and a stopped cell stays stopped."""
     x = {"values": [-4, -2, 0, 2, 4, 6]}
     run(store, parameters={**SLOW, "x": x}, seeds=2, early_terminate={**ASHA, "per": per}, resources={"pack": 12})
     spec = bowl_spec(parameters={**SLOW, "x": x}, seeds=3, early_terminate={**ASHA, "per": per})
@@ -269,16 +273,16 @@ def test_what_an_earlier_launch_knew_is_in_the_store(store: Store, per: str) -> 
     rows = store.sweep("bowls").read("runs", ["cell_id", "seed", "status"]).to_pylist()
     stopped = [Entry(row["cell_id"], row["seed"]) for row in rows if row["status"] == "stopped"]
     assert stopped
-    assert stopper.judge(3, stopped, [0.0] * len(stopped)) == [True] * len(stopped)
-    # 6 cells, or 12 runs, were at the first rung: a newcomer passes as one of the best third only.
-    assert stopper.judge(3, [Entry("bad", 0)], [1e9]) == [True]
-    assert stopper.judge(3, [Entry("good", 0)], [-1.0]) == [False]
+    assert stopper.decide(3, stopped, [0.0] * len(stopped)) == [True] * len(stopped)
+    # 6 cells, or 12 runs, reached the first rung: a new one must be among the best third.
+    assert stopper.decide(3, [Entry("bad", 0)], [1e9]) == [True]
+    assert stopper.decide(3, [Entry("good", 0)], [-1.0]) == [False]
 
 
 def test_cells_are_compared_within_their_branch() -> None:
     stopper = Stopper(EarlyTerminate(type="asha", min_steps=1, eta=2), "minimize", 9)
     runs = [Entry(f"{branch}{i}", 0, branch) for branch in ("low", "high") for i in range(2)]
-    assert stopper.judge(1, runs, [1.0, 2.0, 8.0, 9.0]) == [False, True, False, True]
+    assert stopper.decide(1, runs, [1.0, 2.0, 8.0, 9.0]) == [False, True, False, True]
 
 
 def test_a_sweep_without_a_rule_has_no_stopper(store: Store) -> None:
