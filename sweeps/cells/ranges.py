@@ -1,7 +1,7 @@
-"""The values of an axis: those that it lists, points of a range, a range's steps, or values anywhere between its ends.
+"""The values of an axis: listed values, points or steps of a range, or any value between its ends.
 
-A number is kept to twelve digits where it is computed, so that 0.1 + 0.2 makes the same cell as 0.3, and a cell has the
-same id whether a grid, a draw or a search came to it. The ends of a range stay as they were given.
+Computed numbers are rounded to twelve digits, so that 0.1 + 0.2 makes the same cell as 0.3, and a cell has the same id
+whether a grid, a random draw or a search proposed it. The ends of a range stay as they were given.
 """
 
 import math
@@ -14,19 +14,19 @@ from mislabel.sweeps.spec.model import Axis
 from mislabel.tasks.parameters import Parameter, Value
 
 DIGITS = 12
-# How far from a whole number of steps a range may be, as part of their number: what rounding leaves.
+# Relative tolerance for a whole number of steps, because of rounding.
 _ROUNDING = 1e-9
 
 
 def steps_of(axis: Axis) -> int:
-    """How many steps a range with `step` has from end to end."""
+    """The number of steps between the ends of a range with `step`."""
     low, high = ends_of(axis)
     assert axis.step is not None
     return round((high - low) / axis.step)
 
 
 def max_that_fits(axis: Axis) -> float | None:
-    """The nearest max that is a whole number of steps from min; None where the given one is."""
+    """The nearest max that is a whole number of steps from min; None if the given max is."""
     low, high = ends_of(axis)
     assert axis.step is not None
     steps = (high - low) / axis.step
@@ -36,7 +36,7 @@ def max_that_fits(axis: Axis) -> float | None:
 
 
 def listed(axis: Axis, parameter: Parameter) -> list[Value]:
-    """All values that a grid takes: the listed ones, points of a range, its steps, or each whole number of it."""
+    """All values that a grid takes: listed values, points, steps, or all whole numbers of a range."""
     if axis.values is not None:
         return list(axis.values)
     low, high = ends_of(axis)
@@ -54,28 +54,28 @@ def ends(axis: Axis, parameter: Parameter) -> list[Value]:
     return [parameter.typed(end) for end in ends_of(axis)]
 
 
-def values_at(axis: Axis, parameter: Parameter, places: np.ndarray) -> np.ndarray:
-    """The axis at these places between its ends, which are 0 and 1; equally many places lead to each value."""
+def values_at(axis: Axis, parameter: Parameter, quantiles: np.ndarray) -> np.ndarray:
+    """Map quantiles between 0 and 1 to values of the axis; every listed value or step gets an equal share."""
     if axis.values is not None:
-        chosen: np.ndarray = column_of(axis.values)[index_at(places, len(axis.values))]
+        chosen: np.ndarray = column_of(axis.values)[index_at(quantiles, len(axis.values))]
         return chosen
     low, high = ends_of(axis)
     if axis.step is not None:
-        found = _stepped(axis, index_at(places, steps_of(axis) + 1))
+        found = _stepped(axis, index_at(quantiles, steps_of(axis) + 1))
         return found.astype(int) if parameter.type is int else found
     if parameter.type is int:
         low, high = low - 0.5, high + 0.5
     if axis.scale == "linear":
-        drawn = low + places * (high - low)
+        drawn = low + quantiles * (high - low)
     else:
-        drawn = np.exp(np.log(low) + places * (np.log(high) - np.log(low)))
+        drawn = np.exp(np.log(low) + quantiles * (np.log(high) - np.log(low)))
     if parameter.type is int:
         return np.clip(np.rint(drawn), *ends_of(axis)).astype(int)
     return np.clip(drawn, *ends_of(axis))
 
 
 def nearest_value(axis: Axis, parameter: Parameter, value: Value) -> Value:
-    """The value as the axis would give it: on its nearest step, where the range has steps."""
+    """The value rounded to the nearest step, if the range has steps."""
     if axis.values is not None or axis.step is None:
         return parameter.typed(value)
     low, _ = ends_of(axis)
@@ -85,7 +85,7 @@ def nearest_value(axis: Axis, parameter: Parameter, value: Value) -> Value:
 
 
 def problem_with(axis: Axis, parameter: Parameter, value: Value) -> str | None:
-    """Why the axis does not have this value of the parameter's type, or None where it has."""
+    """Why the axis does not contain this value, or None if it does. The value has the parameter's type."""
     if axis.values is not None:
         return None if value in axis.values else f"{value!r} is not one of its values {shown(axis.values)}"
     low, high = ends_of(axis)
@@ -94,7 +94,7 @@ def problem_with(axis: Axis, parameter: Parameter, value: Value) -> str | None:
     if axis.step is not None:
         near = nearest_value(axis, parameter, value)
         if not math.isclose(float(near), float(value), rel_tol=_ROUNDING, abs_tol=_ROUNDING * axis.step):
-            return f"{value!r} is not on a step; {near!r} is"
+            return f"{value!r} is not on a step; the nearest is {near!r}"
     return None
 
 
@@ -119,14 +119,14 @@ def range_problems(axis: Axis, parameter: Parameter) -> Iterator[tuple[tuple[str
         yield ("max",), f"{text}; the nearest is {fitting:.{DIGITS}g}"
 
 
-def index_at(places: np.ndarray, count: int) -> np.ndarray:
-    """Which of so many each place between 0 and 1 leads to."""
-    index: np.ndarray = np.minimum((places * count).astype(int), count - 1)
+def index_at(quantiles: np.ndarray, count: int) -> np.ndarray:
+    """Map quantiles between 0 and 1 to the indices of `count` items."""
+    index: np.ndarray = np.minimum((quantiles * count).astype(int), count - 1)
     return index
 
 
 def column_of(values: Sequence[Any]) -> np.ndarray:
-    """Words stay Python strings: numpy's would be cut to the length of the first."""
+    """The values as a numpy column. Strings stay Python strings: numpy's have a fixed length."""
     return np.array(values, dtype=object if isinstance(values[0], str) else None)
 
 
@@ -168,5 +168,5 @@ def _typed(column: np.ndarray, parameter: Parameter) -> list[Value]:
 
 
 def shown(values: list[Value]) -> str:
-    """The first of the values, for a message."""
+    """The first values, for a message."""
     return ", ".join(map(str, values[:8])) + (", …" if len(values) > 8 else "")

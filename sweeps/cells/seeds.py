@@ -1,4 +1,4 @@
-"""How many seeds each cell is to have: those of the spec, and more where a search or a race asks for them."""
+"""The seeds of each cell: those of the spec, and more where a search or a seed race asks for them."""
 
 from mislabel.sweeps.spec.model import Spec
 
@@ -10,7 +10,7 @@ class Seeding:
         self._more: dict[str, int] = {}
 
     def of(self, cell: str) -> range:
-        """The seeds that the cell is to have: the first ones, the same for all cells."""
+        """The seeds that the cell needs. All cells start with the same seeds."""
         return range(self._first, self._first + self._more.get(cell, self._count))
 
     def want(self, cell: str, seeds: int) -> None:

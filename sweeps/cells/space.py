@@ -1,7 +1,7 @@
-"""The cells of a spec: all of a grid, or any number of draws, made in chunks of columns.
+"""The cells of a spec: all cells of a grid, or any number of random cells, in chunks of columns.
 
-A grid of a million cells is walked through without ever holding a million objects: each chunk is a few numpy columns,
-conditions are decided on whole columns, and ids are made from pieces that cells share.
+A grid of a million cells never needs a million objects at once: each chunk is a few numpy columns, conditions are
+evaluated on whole columns, and ids are built from pieces that cells share.
 """
 
 import itertools
@@ -23,15 +23,15 @@ from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task
 
 CHUNK = 1 << 15
-# So many chunks of draws may bring nothing new; then all there is has been found.
+# After this many chunks without a new cell, all cells of a small space have been found.
 IDLE = 50
-Places = Callable[[int], list[np.ndarray]]
-"""The next so many places between 0 and 1, for each dimension of a space."""
+Quantiles = Callable[[int], list[np.ndarray]]
+"""Gives the next quantiles between 0 and 1 for each dimension of a space."""
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Some cells: an id each, what they all share, and a column for each parameter in which they may differ."""
+    """Some cells: their ids, the values that all share, and a column for each parameter that varies."""
 
     ids: list[str]
     common: Mapping[str, Value]
@@ -45,13 +45,13 @@ class Cells:
         return {**self.common, **{name: column[i] for name, column in self.columns.items()}}
 
     def rows(self, wanted: Sequence[int]) -> "Cells":
-        """Some of them."""
+        """The cells at these indices."""
         columns = {name: [column[i] for i in wanted] for name, column in self.columns.items()}
         return Cells([self.ids[i] for i in wanted], self.common, columns)
 
 
 class Space:
-    """Axes, conditions and exclusions of a spec, with every value in the type that the task declares."""
+    """The axes, conditions and exclusions of a spec, with every value in the type that the task declares."""
 
     def __init__(self, spec: Spec, task: Task[Any], branch: Mapping[str, Value] = MappingProxyType({})) -> None:
         self.spec = spec
@@ -61,49 +61,49 @@ class Space:
         declared = task.parameters
         axes = spec.axes()
         self.zips: list[tuple[str, ...]] = list(spec.zip)
-        """Groups of axes whose lists of values go together, first with first."""
+        """Groups of axes whose lists of values are paired: first with first, second with second."""
         group_of = {name: group for group in self.zips for name in group}
         dimensions = dict.fromkeys(group_of.get(name, (name,)) for name in axes)
-        # Shapes outermost: cells of equal shape then follow each other, and packs fill up one shape at a time.
+        # Shapes vary slowest: cells of equal shape follow each other, and packs fill up one shape at a time.
         self.dimensions: list[tuple[str, ...]] = sorted(
             dimensions, key=lambda group: all(declared[name].kind != "shape" for name in group)
         )
-        """What varies by itself: a group of axes that go together, or a single axis."""
+        """The independent dimensions: groups of zipped axes, and single axes."""
         self.axes: dict[str, Axis] = {name: axes[name] for group in self.dimensions for name in group}
         self.base: dict[str, Value] = {name: parameter.default for name, parameter in declared.items()} | spec.fixed()
         self.order = _by_dependence(axes)
-        """Axes such that what a condition reads comes before it."""
+        """The axes in an order in which a condition comes after the parameters that it reads."""
         self.when: dict[str, Expression] = {n: parse_expression(axes[n].when) for n in self.order if axes[n].when}
         self.exclude = [parse_expression(text) for text in spec.exclude]
 
     def sample_cell(self) -> dict[str, Value]:
-        """Some cell of the space, conditions aside: to try things on."""
+        """One cell of the space, ignoring conditions and exclusions."""
         return {**self.base, **{name: self.candidates(name)[0] for name in self.axes}}
 
     def single_changes(self) -> Iterator[tuple[str, dict[str, Value]]]:
-        """Each value that an axis lists, or the ends of its range, with what goes together with it."""
+        """Each listed value or end of a range of each axis, with the values that are zipped with it."""
         for group in self.dimensions:
             for values in self.combinations(group):
                 yield group[0], dict(zip(group, values, strict=True))
 
     def candidates(self, name: str) -> list[Value]:
-        """The values that the axis lists, the points of its range on a grid, or else its two ends."""
+        """The listed values of an axis, the points of its range on a grid, or else the ends of the range."""
         axis, parameter = self.axes[name], self.task.parameters[name]
         on_grid = self.spec.method.name == "grid" or axis.grid
         return ranges.listed(axis, parameter) if on_grid else ranges.ends(axis, parameter)
 
     def combinations(self, group: tuple[str, ...]) -> list[tuple[Value, ...]]:
-        """The candidates of axes that go together, or of a single axis, as tuples."""
+        """The candidates of a dimension, as tuples with a value for each of its axes."""
         return list(zip(*(self.candidates(name) for name in group), strict=True))
 
     def combinations_with(self, group: tuple[str, ...], given: Mapping[str, Value]) -> list[tuple[Value, ...]]:
-        """Those of the combinations that have the given values."""
-        places = {group.index(name): value for name, value in given.items()}
-        return [values for values in self.combinations(group) if all(values[i] == v for i, v in places.items())]
+        """The combinations that have the given values."""
+        wanted = {group.index(name): value for name, value in given.items()}
+        return [values for values in self.combinations(group) if all(values[i] == v for i, v in wanted.items())]
 
     @property
     def grid_size(self) -> int:
-        """Cells of the full grid, before conditions and exclusions."""
+        """The number of cells of the full grid, before conditions and exclusions."""
         return math.prod(len(self.candidates(group[0])) for group in self.dimensions)
 
     @property
@@ -143,7 +143,7 @@ class Space:
         return spec.model_copy(update=changes)
 
     def cells(self) -> Iterator[Cells]:
-        """All cells of a grid, or `budget.cells` distinct drawn ones, chunk by chunk, none twice."""
+        """All cells of a grid, or `budget.cells` random cells, chunk by chunk and without repetition."""
         if self.spec.method.name == "grid":
             yield from self._grid()
             return
@@ -152,7 +152,7 @@ class Space:
                 yield self._with_all_axes(cells)
 
     def _with_all_axes(self, cells: Cells) -> Cells:
-        """Cells of a branch, with what the branch holds fixed as columns, so that all branches have the same ones."""
+        """Add columns for the values that the branch fixes, so that the cells of all branches have the same columns."""
         columns = {n: cells.columns[n] if n in cells.columns else [cells.common[n]] * len(cells) for n in self.axes}
         return Cells(cells.ids, {n: value for n, value in cells.common.items() if n not in columns}, columns)
 
@@ -171,19 +171,19 @@ class Space:
             columns = {name: candidates[name][index[name]] for name in candidates}
             keep = np.ones(len(at), bool)
             for name, active in self._settle_conditions(columns, len(at)):
-                # An inactive axis holds its default: of the cells that differ in it alone, the first stands for all.
+                # An inactive axis has its default. Of the cells that differ only in this axis, keep the first.
                 keep &= active | (index[name] == 0)
             yield self._chunk(columns, keep & ~self._excluded(columns, len(at)))
 
     def drawn(self, wanted: int) -> Iterator[Cells]:
-        """That many distinct cells, at random or spread evenly as the method says; or all of a space that has fewer.
+        """This many distinct cells, random or evenly spread depending on the method; all cells if there are fewer.
 
-        Draws are made by dimension and index, so that wanting more adds cells and changes none.
+        Each dimension has its own stream of random numbers, so that a larger number adds cells and changes none.
         """
-        places = self._sobol() if self.spec.method.name == "qmc" else self._random()
+        quantiles = self._sobol() if self.spec.method.name == "qmc" else self._random()
         firsts = (self.first(i) for i in range(len(self.spec.try_first)))
         count = min(CHUNK, 1 << max(256, wanted).bit_length())
-        draws = (self._at(places(count)) for _ in itertools.count())
+        draws = (self._at(quantiles(count)) for _ in itertools.count())
         seen: set[str] = set()
         idle = 0
         for chunk in itertools.chain(firsts, draws):
@@ -196,53 +196,53 @@ class Space:
                 yield chunk.rows(fresh)
             idle = 0 if fresh else idle + 1
             if len(seen) == wanted or idle == IDLE:
-                return  # the space is discrete and small, and all of it has been drawn
+                return
 
     def first(self, i: int) -> Cells:
-        """The cell that `try_first` names there, what it leaves open drawn at random; none if it is excluded."""
+        """The i-th cell of `try_first`, with random values for the parameters that it leaves open; none if excluded."""
         given = self.spec.try_first[i]
-        cells = self._at([places[:256] for places in self._random(zlib.crc32(b"try_first"), i)(256)], given)
+        cells = self._at(self._random(zlib.crc32(b"try_first"), i)(256), given)
         return cells.rows([0]) if len(cells) else cells
 
-    def _at(self, places: list[np.ndarray], given: Mapping[str, Value] | None = None) -> Cells:
-        """The cells at these places of the dimensions, but for those that are excluded."""
+    def _at(self, quantiles: list[np.ndarray], given: Mapping[str, Value] | None = None) -> Cells:
+        """The cells at these quantiles of the dimensions, without excluded ones."""
         columns: dict[str, np.ndarray] = {}
-        count = len(places[0]) if places else 1
-        for group, at in zip(self.dimensions, places, strict=True):
+        count = len(quantiles[0]) if quantiles else 1
+        for group, at in zip(self.dimensions, quantiles, strict=True):
             columns |= self._values_at(group, at, {n: v for n, v in (given or {}).items() if n in group})
         for _ in self._settle_conditions(columns, count):
             pass
         return self._chunk(columns, ~self._excluded(columns, count))
 
-    def _random(self, *more: int) -> Places:
+    def _random(self, *more: int) -> Quantiles:
         seed = self.spec.method.seed
         names = [",".join(group) for group in self.dimensions]
         streams = [np.random.default_rng([seed, zlib.crc32(name.encode()), *more]) for name in names]
         return lambda count: [stream.random(count) for stream in streams]
 
-    def _sobol(self) -> Places:
+    def _sobol(self) -> Quantiles:
         from scipy.stats import qmc  # takes a second to import
 
         seed = [self.spec.method.seed, zlib.crc32(b"sobol")]
-        # As many bits as a float has. Counts that are powers of two are asked for alone, so that scipy has no warning.
+        # 53 bits: the precision of a float. Scipy warns unless the number of points is a power of two.
         engine = qmc.Sobol(max(1, len(self.dimensions)), scramble=True, bits=53, rng=np.random.default_rng(seed))
         return lambda count: list(engine.random(count).T)[: len(self.dimensions)]
 
     def _values_at(
-        self, group: tuple[str, ...], places: np.ndarray, given: Mapping[str, Value]
+        self, group: tuple[str, ...], quantiles: np.ndarray, given: Mapping[str, Value]
     ) -> dict[str, np.ndarray]:
         if len(group) == 1 and not given:
             (name,) = group
-            return {name: ranges.values_at(self.axes[name], self.task.parameters[name], places)}
+            return {name: ranges.values_at(self.axes[name], self.task.parameters[name], quantiles)}
         options = [tuple(given.values())] if len(group) == len(given) == 1 else self.combinations_with(group, given)
-        index = ranges.index_at(places, len(options))
+        index = ranges.index_at(quantiles, len(options))
         return {n: ranges.column_of(values)[index] for n, values in zip(group, zip(*options, strict=True), strict=True)}
 
     def excludes(self, cell: Mapping[str, Value]) -> bool:
         return any(expression.holds(cell) for expression in self.exclude)
 
     def _settle_conditions(self, columns: dict[str, np.ndarray], count: int) -> Iterator[tuple[str, np.ndarray]]:
-        """Put defaults where conditions do not hold; yields each conditional axis with where it is active."""
+        """Set inactive values to their defaults; yields each conditional axis with the cells in which it is active."""
         for name, expression in self.when.items():
             active = self._column_of(expression, columns, count)
             default = np.full(
@@ -275,12 +275,12 @@ def _within(spec: Spec, fixed: Mapping[str, Value]) -> tuple[dict[str, Value], .
 
 
 def _by_dependence(axes: Mapping[str, Axis]) -> list[str]:
-    """Names such that a condition comes after the conditions of the parameters that it reads."""
+    """The names in an order in which a condition comes after the conditions of the parameters that it reads."""
     order: list[str] = []
 
     def visit(name: str, above: tuple[str, ...]) -> None:
         if name in above:
-            raise MislabelError(f"the conditions of {name} go in a circle")
+            raise MislabelError(f"the condition of {name} depends on {name} itself")
         if name in order or name not in axes:
             return
         when = axes[name].when

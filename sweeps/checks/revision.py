@@ -1,7 +1,7 @@
-"""What changed between a sweep's spec and the one in the store, and whether it only adds runs.
+"""Compare a spec with the stored spec of the same name: a new revision may only add runs.
 
-One name is one sweep. A spec that keeps every run it had may add values, seeds or cells; any other change would leave
-rows in the tables that the spec does not explain, and needs another name.
+One name is one sweep. A new revision may add values, seeds or cells. Any other change would leave rows in the tables
+that the spec does not explain; such a spec needs another name.
 """
 
 import itertools
@@ -10,79 +10,78 @@ from typing import Any
 
 from mislabel.sweeps.cells import ranges
 from mislabel.sweeps.cells.space import Space
+from mislabel.sweeps.errors import Problem
 from mislabel.sweeps.spec.model import Axis, Spec
 from mislabel.tasks.task import Task
 
 
-def incompatible_changes(old: Spec, new: Spec, task: Task[Any]) -> list[str]:
-    """A sentence for each change that takes runs away or gives them another meaning.
+def incompatible_changes(old: Spec, new: Spec, task: Task[Any]) -> list[Problem]:
+    """The changes that remove runs or change their meaning.
 
-    Free at any time is what only says which runs come next or when to end: a stopping rule (without it, runs that it
-    stopped are run on), budgets of runs and time, `startup` and `population`, and, where a method learns, cells to try
-    first and sweeps to start from: all cells that it proposed still lie in its space.
+    Settings that only decide which runs come next or when to end may change at any time: the stopping rule (without
+    it, stopped runs are continued), the budgets of runs and time, `startup` and `population`. A learning method may
+    also change `try_first` and `start_from`, because all cells that it proposed stay in its space.
     """
     if old.task != new.task:
-        return [f"task: was {old.task}, now {new.task}"]
-    told = []
+        return [Problem("task", f"was {old.task}, now {new.task}")]
+    found = []
     if (old.method.name, old.method.seed) != (new.method.name, new.method.seed):
-        told.append(f"method: was {_shown(old.method)}, now {_shown(new.method)}")
+        found.append(_changed("method", old.method, new.method))
     if old.metric != new.metric and new.method.learns:
-        told.append("metric: a search can't change its aim half-way")
+        found.append(Problem("metric", "a search can't change its objective"))
     elif old.metric != new.metric and old.early_terminate and new.early_terminate:
-        told.append("metric: runs were stopped by the old aim; remove early_terminate, so that they are run on")
-    told += _parameters(old, new, task)
-    added = [text for text in new.exclude if text not in old.exclude]
-    if added:
-        told.append(f"exclude: now also leaves out cells with {' or '.join(added)}")
+        found.append(Problem("metric", "the old one stopped some runs; remove early_terminate to continue them"))
+    found += _parameters(old, new, task)
+    if added := [text for text in new.exclude if text not in old.exclude]:
+        found.append(Problem("exclude", f"now also removes cells with {' or '.join(added)}"))
     elif _draws(new) and set(old.exclude) != set(new.exclude):
         was, now = (" or ".join(spec.exclude) or "nothing" for spec in (old, new))
-        told.append(f"exclude: was {was}, now {now}; {new.method.name} cells would be others")
-    told += _seeds(old, new)
-    was_cells, now_cells = old.budget.cells or 0, new.budget.cells or 0
-    if now_cells < was_cells:
-        told.append(f"budget.cells: was {was_cells}, now {now_cells}, which leaves some out")
-    return told or _shares(old, new, task)
+        found.append(_changed("exclude", was, now, _other_cells(new)))
+    found += _seeds(old, new)
+    if (new.budget.cells or 0) < (old.budget.cells or 0):
+        found.append(_changed("budget.cells", old.budget.cells, new.budget.cells, "give at least as many"))
+    return found or _shares(old, new, task)
+
+
+def _changed(path: str, was: object, now: object, reason: str = "") -> Problem:
+    return Problem(path, f"was {_shown(was)}, now {_shown(now)}{'; ' if reason else ''}{reason}")
 
 
 def _draws(spec: Spec) -> bool:
-    """Whether its cells are draws that follow from the axes and the seed of the method alone."""
+    """Whether its cells are random draws, which depend only on the axes and the method's seed."""
     return spec.method.name in ("random", "qmc")
 
 
-def _parameters(old: Spec, new: Spec, task: Task[Any]) -> list[str]:
+def _other_cells(new: Spec) -> str:
+    return f"{new.method.name} would draw other cells"
+
+
+def _parameters(old: Spec, new: Spec, task: Task[Any]) -> list[Problem]:
     defaults = {name: parameter.default for name, parameter in task.parameters.items()}
     gone = {name: part for name, part in old.parameters.items() if name not in defaults}
-    told = [f"parameters.{name}: was {_shown(part)}; {task.name} no longer has it" for name, part in gone.items()]
+    found = [
+        Problem(f"parameters.{n}", f"was {_shown(part)}; {task.name} no longer has it") for n, part in gone.items()
+    ]
     kept = {name: part for name, part in old.parameters.items() if name in defaults}
     whole = tuple(group for group in old.zip if not gone.keys() & set(group))
     before = Space(old.model_copy(update={"parameters": kept, "zip": whole}), task)
     after = Space(new, task)
     if _draws(new) and set(whole) != set(new.zip):
-        told.append(f"zip: was {_groups(whole)}, now {_groups(new.zip)}; {new.method.name} cells would all be others")
+        found.append(_changed("zip", _groups(whole), _groups(new.zip), _other_cells(new)))
     elif not gone:
-        told += _groups_lost(before, after)
+        lost = [group for group in after.zips if not _keeps(set(after.combinations(group)), before, group)]
+        found += [Problem("zip", f"{', '.join(group)} are zipped now, which removes combinations") for group in lost]
     for name in {**kept, **new.parameters}:
         was, now = kept.get(name, defaults[name]), new.parameters.get(name, defaults[name])
         if was == now:
             continue
-        if _draws(new):
-            text = f"was {_shown(was)}, now {_shown(now)}; {new.method.name} cells would all be others"
-            told.append(f"parameters.{name}: {text}")
-            continue
-        lost = _lost(name, was, now, before, after)
-        if lost:
-            told.append(f"parameters.{name}: was {_shown(was)}, now {_shown(now)}; {lost}")
-    return told
-
-
-def _groups_lost(before: Space, after: Space) -> list[str]:
-    """Parameters that now go together, where they had combinations that they no longer have."""
-    lost = [group for group in after.zips if not _keeps(set(after.combinations(group)), before, group)]
-    return [f"zip: {', '.join(group)} now go together, which leaves combinations out" for group in lost]
+        reason = _other_cells(new) if _draws(new) else _lost(name, was, now, before, after)
+        found += [_changed(f"parameters.{name}", was, now, reason)] if reason else []
+    return found
 
 
 def _keeps(kept: set[tuple[Any, ...]], space: Space, group: tuple[str, ...]) -> bool:
-    """Whether these are all the combinations that the parameters had: varied together, apart, or not at all."""
+    """Whether these contain all combinations that the parameters had: zipped, varied independently, or fixed."""
     parts = [(part, [name for name in part if name in group]) for part in space.dimensions if set(part) & set(group)]
     rows = [{tuple(row[part.index(n)] for n in names) for row in space.combinations(part)} for part, names in parts]
     if math.prod(map(len, rows)) > len(kept):
@@ -93,27 +92,27 @@ def _keeps(kept: set[tuple[Any, ...]], space: Space, group: tuple[str, ...]) -> 
 
 
 def _lost(name: str, was: Any, now: Any, before: Space, after: Space) -> str:
-    """What of the old values the new ones leave out, or nothing."""
+    """What the new values remove, or an empty string."""
     axes = [part if isinstance(part, Axis) else Axis(values=[part]) for part in (was, now)]
     if axes[0].when != axes[1].when:
-        return "its condition is another"
+        return "its condition changed"
     if after.spec.method.learns and axes[0].grid != axes[1].grid:
-        return "the other axes would be searched in other branches"
+        return "the branches of the search would change"
     searched = after.spec.method.learns and not axes[1].grid
     if searched and axes[0].values is None and not axes[0].grid:
         inside = axes[1].values is None and _within(*axes)
         return "" if inside else "the old range is not within the new one"
-    left = before.candidates(name) if isinstance(was, Axis) else [was]
+    old = before.candidates(name) if isinstance(was, Axis) else [was]
     if searched and axes[1].values is None:
-        missing = [v for v in left if ranges.problem_with(axes[1], after.task.parameters[name], v)]
+        missing = [v for v in old if ranges.problem_with(axes[1], after.task.parameters[name], v)]
     else:
         kept = set(after.candidates(name)) if isinstance(now, Axis) else {now}
-        missing = [value for value in left if value not in kept]
-    return f"{', '.join(map(str, missing[:5]))}{' …' if len(missing) > 5 else ''} left out" if missing else ""
+        missing = [value for value in old if value not in kept]
+    return f"keep {ranges.shown(missing)}" if missing else ""
 
 
 def _within(was: Axis, now: Axis) -> bool:
-    """Whether each value of the old range is one of the new."""
+    """Whether the new range contains each value of the old one."""
     low, high = ranges.ends_of(was)
     new_low, new_high = ranges.ends_of(now)
     if not (new_low <= low and high <= new_high and now.scale == was.scale):
@@ -127,37 +126,30 @@ def _within(was: Axis, now: Axis) -> bool:
     )
 
 
-def _seeds(old: Spec, new: Spec) -> list[str]:
+def _seeds(old: Spec, new: Spec) -> list[Problem]:
     if not set(old.seed_range) <= set(new.seed_range):
-        return [f"seeds: was {_counted(old)}, now {_counted(new)}, which leaves some out"]
-    if _most_seeds(new) < _most_seeds(old):
-        now = "gone" if new.seeds.up_to is None else f"now {new.seeds.up_to}"
-        return [f"seeds.up_to: was {old.seeds.up_to}, {now}; some cells may have more seeds already"]
+        return [_changed("seeds", old.seeds, new.seeds, "keep all old seeds")]
+    was, now = (spec.seeds.first + max(spec.seeds.count, spec.seeds.up_to or 0) for spec in (old, new))
+    if now < was:
+        return [_changed("seeds.up_to", old.seeds.up_to, new.seeds.up_to, "some cells may have more seeds already")]
     return []
 
 
-def _most_seeds(spec: Spec) -> int:
-    """The last seed that a cell may have, and one."""
-    return spec.seeds.first + max(spec.seeds.count, spec.seeds.up_to or 0)
-
-
-def _shares(old: Spec, new: Spec, task: Task[Any]) -> list[str]:
-    """What each branch is left of the budget; only of specs that agree on their branches."""
+def _shares(old: Spec, new: Spec, task: Task[Any]) -> list[Problem]:
+    """Branches that would get fewer cells than they had, because of more branches or more cells to try first."""
     before, after = _by_branch(old, task), _by_branch(new, task)
-    for key in (key for key in before if key in after):
-        was, now = before[key], after[key]
+    each = " in each branch" if len(after) > 1 else ""
+    for was, now in ((before[key], after[key]) for key in before if key in after):
         more = (now.budget.cells or 0) - (was.budget.cells or 0)
-        each = " in each branch" if len(after) > 1 else ""
         if more < 0:
-            text = f"{len(after)} branches now share it, so that {was.budget.cells} cells become {now.budget.cells}"
-            return [f"budget.cells: {text}{each}; raise it"]
-        if not _draws(new):
-            continue
-        if now.try_first[: len(was.try_first)] != was.try_first:
-            return ["try_first: add cells to its end alone, so that none is left out"]
+            text = f"{len(after)} branches share it now, which leaves {now.budget.cells} of {was.budget.cells} cells"
+            return [Problem("budget.cells", f"{text}{each}; raise it")]
         firsts = len(now.try_first) - len(was.try_first)
-        if more < firsts:
-            return [f"try_first: {firsts} more, which leaves drawn cells out; raise budget.cells by as many{each}"]
+        if _draws(new) and now.try_first[: len(was.try_first)] != was.try_first:
+            return [Problem("try_first", "add new cells at the end")]
+        if _draws(new) and more < firsts:
+            text = f"{firsts} more cells replace drawn cells; raise budget.cells by as many{each}"
+            return [Problem("try_first", text)]
     return []
 
 
@@ -170,10 +162,6 @@ def _shown(part: Any) -> str:
         given = {key: value for key, value in part if value != type(part).model_fields[key].default or key == "name"}
         return "{" + ", ".join(f"{key}: {value}" for key, value in given.items()) + "}"
     return str(part)
-
-
-def _counted(spec: Spec) -> str:
-    return f"{spec.seeds.count} from {spec.seeds.first}"
 
 
 def _groups(groups: tuple[tuple[str, ...], ...]) -> str:

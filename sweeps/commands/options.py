@@ -11,25 +11,25 @@ from click.core import ParameterSource
 
 store = click.option(
     "--store", default="results", envvar="MISLABEL_STORE", show_default=True, show_envvar=True, metavar="ADDRESS",
-    help="Where results are kept: a folder, or an address such as s3://bucket/path.",
+    help="Where results are stored: a folder, or an address such as s3://bucket/path.",
 )  # fmt: skip
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 sets = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE",
-    help="Change the spec, e.g. --set seeds=5 --set parameters.width=512. May be given several times.",
+    help="Change the spec, e.g. --set seeds=5 --set parameters.width=512. Can be repeated.",
 )  # fmt: skip
 mlflow = click.option(
     "--mlflow", "tracking_uri", default=None, envvar="MLFLOW_TRACKING_URI", show_envvar=True, metavar="URI",
     help="MLflow tracking address; by default a SQLite file in the store.",
 )  # fmt: skip
-quick = click.option("--quick", is_flag=True, help="Apply the spec's section `quick`: the same sweep, made small.")
+quick = click.option("--quick", is_flag=True, help="Apply the spec's section `quick`, which makes the sweep small.")
 cluster = click.option(
     "--cluster", envvar="MISLABEL_CLUSTER", show_envvar=True, metavar="ADDRESS",
-    help="A cluster's job server, http://HOST:PORT. Default: the cluster that was started on this machine.",
+    help="A cluster's job server, http://HOST:PORT. Default: the cluster of this machine.",
 )  # fmt: skip
 token_file = click.option(
     "--token-file", envvar="MISLABEL_TOKEN_FILE", show_envvar=True, metavar="FILE",
-    help="File with the cluster's token; on the head's own machine it is found by itself.",
+    help="File with the cluster's token. Not needed on the machine of the head.",
 )  # fmt: skip
 
 
@@ -41,15 +41,15 @@ def _choose_folder(ctx: click.Context, param: click.Parameter, folder: str | Non
 
 data = click.option(
     "--data", envvar="MISLABEL_DATA", show_envvar=True, metavar="FOLDER", expose_value=False, callback=_choose_folder,
-    help="Where data sets are kept, on this machine and on those of the cluster; by default in the user's cache.",
+    help="Folder of the data sets, here and on the machines of the cluster. Default: in the user's cache.",
 )  # fmt: skip
 spec_file = click.argument("spec", metavar="SPEC.yaml")
 
 
 class Query(click.Command):
-    """A command that asks about sweeps; with --cluster it runs on the cluster's head, where the store is.
+    """A command that reads a store. With --cluster it runs on the cluster's head, where the store is.
 
-    Without, and where no store is named and none is in this folder, it asks the store of the cluster on this machine.
+    Without --cluster and --store, it reads the store in this folder, or else the store of this machine's cluster.
     """
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
@@ -57,7 +57,7 @@ class Query(click.Command):
         self.params += [
             click.Option(
                 ["--cluster"], envvar="MISLABEL_CLUSTER", show_envvar=True, metavar="ADDRESS",
-                help="Ask the head of this cluster, http://HOST:PORT, about its own store.",
+                help="Read the store of this cluster, http://HOST:PORT.",
             ),
             click.Option(
                 ["--token-file"], envvar="MISLABEL_TOKEN_FILE", show_envvar=True, metavar="FILE",
@@ -73,19 +73,19 @@ class Query(click.Command):
         at, token = ctx.params.pop("cluster"), ctx.params.pop("token_file")
         named = "store" in ctx.params and ctx.get_parameter_source("store") is not ParameterSource.DEFAULT
         if at and not (named and ctx.get_parameter_source("cluster") is ParameterSource.ENVIRONMENT):
-            return _asked_there(at, token, [*_names(ctx), *_without_place(ctx.meta["mislabel.words"])])
+            return _run_on_head(at, token, [*_names(ctx), *_without_address(ctx.meta["mislabel.words"])])
         if "store" in ctx.params and not named:
             ctx.params["store"] = _store_here(ctx.params["store"])
         return super().invoke(ctx)
 
 
 def _names(ctx: click.Context) -> list[str]:
-    """The words that lead to this command, after `mislabel`."""
+    """The names of this command and its groups, after `mislabel`."""
     return [] if ctx.parent is None else [*_names(ctx.parent), str(ctx.info_name)]
 
 
-def _without_place(words: Sequence[str]) -> list[str]:
-    """The words that are for the head, without those that say which one."""
+def _without_address(words: Sequence[str]) -> list[str]:
+    """The words without --cluster and --token-file, which the head does not need."""
     kept: list[str] = []
     left = iter(words)
     for word in left:
@@ -96,7 +96,7 @@ def _without_place(words: Sequence[str]) -> list[str]:
     return kept
 
 
-def _asked_there(address: str, token_file: str | None, words: Sequence[str]) -> int:
+def _run_on_head(address: str, token_file: str | None, words: Sequence[str]) -> int:
     from mislabel.cluster.jobs.client import Jobs
     from mislabel.cluster.jobs.remote_command import run_there
     from mislabel.cluster.jobs.request import refuse_command
@@ -118,7 +118,7 @@ def _store_here(default: str) -> str:
 
 
 def say(text: str) -> None:
-    """Talk goes to stderr; stdout is data."""
+    """Print a message to stderr; stdout is for data."""
     click.echo(text, err=True)
 
 
@@ -127,7 +127,7 @@ def put_json(value: Any) -> None:
 
 
 def _without_nan(value: Any) -> Any:
-    """JSON has no nan and no infinity: null stands for a number that is not there."""
+    """Replace nan and infinity, which JSON does not have, by null."""
     if isinstance(value, dict):
         return {key: _without_nan(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

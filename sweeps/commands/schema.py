@@ -8,7 +8,7 @@ from mislabel.sweeps.commands import options
 @click.command()
 @click.option("--task", "name", metavar="TASK", help="Include the parameters and metrics of this task.")
 def command(name: str | None) -> None:
-    """Print the JSON schema of a spec, with which an editor completes and checks it.
+    """Print the JSON schema of a spec, for editors that complete and check it.
 
     \b
       mislabel schema --task xor_clusters > xor.schema.json

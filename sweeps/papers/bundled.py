@@ -1,4 +1,4 @@
-"""The specs that come with Mislabel: one per figure, table or theorem of a paper, and the quickstart."""
+"""The bundled specs: one per figure, table or theorem of a paper, and the quickstart."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,12 +9,12 @@ _FOLDER = Path(__file__).parent / "specs"
 
 
 def experiments() -> list[str]:
-    """Names such as `misclassification/fig1`, paper and figure."""
+    """The names of all experiments, paper and figure, such as `misclassification/fig1`."""
     return sorted(f"{path.parent.name}/{path.stem}" for path in _FOLDER.glob("*/*.yaml"))
 
 
 def chosen_experiments(names: Sequence[str]) -> list[str]:
-    """All experiments where no name or `all` is given; else those named, and all of a paper that is named."""
+    """All experiments without names or with `all`; else the named experiments and those of the named papers."""
     known = experiments()
     if not names or "all" in names:
         return known

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from mislabel.sweeps.checks.revision import incompatible_changes
-from mislabel.sweeps.errors import Problem, SpecError
+from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.plan.backlog import Backlog
 from mislabel.sweeps.plan.data_check import datasets_of
 from mislabel.sweeps.plan.pack_size import Sizing
@@ -295,9 +295,8 @@ def refuse_other_spec(spec: Spec, task: Task[Any], files: SweepFiles) -> None:
         return
     changes = incompatible_changes(spec_from_stored(stored), spec, task)
     if changes:
-        problems = [Problem("", change) for change in changes]
         raise SpecError(
-            f"{files.address} is a sweep with another spec; give this one another name, or keep what it had", problems
+            f"{files.address} is a sweep with another spec; give this one another name, or keep what it had", changes
         )
 
 

@@ -1,7 +1,7 @@
-"""Conditions on parameters, as in `noise_rate > 0.3 and width == 512`: parsed, never run as Python.
+"""Conditions on parameters, such as `noise_rate > 0.3 and width == 512`: parsed, never run as Python.
 
-Python's own parser gives the tree; only the nodes named here are read, and anything else is refused by name. Values may
-be numpy columns, so a condition is decided for a million cells at once. Arithmetic is floating point's: 1/0 is inf.
+Python's parser builds the tree; only the nodes listed here are allowed. Values may be numpy columns, so that a
+condition is evaluated for a million cells at once. Arithmetic is floating point: 1/0 is inf.
 """
 
 import ast
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 LONGEST = 1000
-_WHAT_IS_READ = "names, numbers, 'strings', true, false, == != < <= > >=, in [..], and or not, + - * / % **"
+_ALLOWED = "names, numbers, 'strings', true, false, == != < <= > >=, in [..], and or not, + - * / % **"
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply,
@@ -32,7 +32,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 class ExpressionError(ValueError):
-    """The text is not a condition that we read; the message says which part."""
+    """The text is not a valid condition; the message names the wrong part."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Expression:
     _tree: ast.expr
 
     def holds(self, values: Mapping[str, Any]) -> Any:
-        """True or false, or a column of them where values are columns. ExpressionError where types do not fit."""
+        """True or false, or a column of them if values are columns. ExpressionError if types do not fit."""
         with np.errstate(all="ignore"):
             try:
                 result = np.asarray(_evaluate(self._tree, values))
             except (TypeError, np.exceptions.DTypePromotionError):
-                raise ExpressionError(f"{self.text!r} compares or combines values of different kinds") from None
+                raise ExpressionError(f"{self.text!r} mixes strings and numbers; compare like with like") from None
         if result.dtype.kind not in "bif":
-            raise ExpressionError(f"{self.text!r} is not a condition: it gives {result.dtype.name}")
+            raise ExpressionError(f"{self.text!r} is not a condition; compare it with a value, such as == 'relu'")
         return result.astype(bool) if result.ndim else bool(result)
 
 
@@ -57,21 +57,21 @@ def parse_expression(text: object) -> Expression:
     if not isinstance(text, str):
         raise ExpressionError(f"{text!r} is not a condition; write one such as 'noise_rate > 0.3'")
     if len(text) > LONGEST:
-        raise ExpressionError(f"a condition of {len(text)} characters; at most {LONGEST} are read")
+        raise ExpressionError(f"has {len(text)} characters; a condition has at most {LONGEST}")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        what = error.msg if isinstance(error, SyntaxError) else "too deeply nested"
-        raise ExpressionError(f"{text!r} is not a condition: {what}; read are {_WHAT_IS_READ}") from None
+        what = error.msg if isinstance(error, SyntaxError) else "nested too deeply"
+        raise ExpressionError(f"{text!r} is not a condition: {what}; write {_ALLOWED}") from None
     try:
         names = frozenset(_names(tree, text))
     except RecursionError:
-        raise ExpressionError(f"{text[:60]!r}… is too deeply nested") from None
+        raise ExpressionError(f"{text[:60]!r}… is nested too deeply; write a simpler condition") from None
     return Expression(text.strip(), names, tree)
 
 
 def _names(node: ast.expr, text: str) -> set[str]:
-    """The parameters that the tree reads; refuses nodes that are not part of the language."""
+    """The parameters that the tree reads. ExpressionError for nodes that are not allowed."""
     if _dotted(node):
         name = _dotted(node)
         return set() if name in ("true", "false") else {str(name)}
@@ -95,10 +95,10 @@ def _names(node: ast.expr, text: str) -> set[str]:
                 else:
                     raise ExpressionError(f"{text!r}: 'in' needs a list, such as width in [64, 128]")
         case ast.List() | ast.Tuple():
-            raise ExpressionError(f"{text!r}: a list stands after 'in' only, such as width in [64, 128]")
+            raise ExpressionError(f"{text!r}: a list is only allowed after 'in', such as width in [64, 128]")
         case _:
             part = ast.get_source_segment(text.strip(), node) or type(node).__name__
-            raise ExpressionError(f"{text!r}: {part!r} is not read in conditions; read are {_WHAT_IS_READ}")
+            raise ExpressionError(f"{text!r}: {part!r} is not allowed in conditions; write {_ALLOWED}")
     return set().union(*(_names(child, text) for child in children))
 
 
@@ -141,10 +141,10 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """Whole numbers as floats, so that no power or product grows without bound; columns of numbers likewise."""
+    """Convert whole numbers, and columns of them, to floats, so that no power or product grows without bound."""
     if isinstance(value, bool | str):
         return value
     if isinstance(value, int | float):
-        return float(str(value))  # by way of text, a number that is too large becomes inf
+        return float(str(value))  # via text: a number that is too large becomes inf
     column = np.asarray(value)
     return column.astype(float) if column.dtype.kind in "iuf" else column

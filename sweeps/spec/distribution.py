@@ -10,14 +10,14 @@ from mislabel.sweeps.spec.model import Axis
 
 
 def distribution(axis: Axis, integer: bool) -> BaseDistribution:
-    """The values that the axis can take; `integer` says that its parameter is a whole number."""
+    """The values of the axis; `integer` means that its parameter is a whole number."""
     if axis.values is not None:
         return CategoricalDistribution(axis.values)
     assert axis.min is not None
     assert axis.max is not None
     low, high, log = axis.min, axis.max, axis.scale == "log"
     if axis.step is not None:
-        # Optuna warns of a range that its steps do not fill, and shortens it likewise.
+        # If steps do not fill the range, end it at the last step. Optuna would do the same, with a warning.
         high = low + math.floor((high - low) / axis.step + 1e-9) * axis.step
     if integer:
         return IntDistribution(int(low), int(high), log=log, step=int(axis.step or 1))

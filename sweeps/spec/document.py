@@ -1,7 +1,8 @@
-"""Read a YAML document into plain values that remember where they stand, and refuse what a spec never needs.
+"""Read a YAML document into plain values with their lines, and refuse YAML features that no spec needs.
 
-YAML 1.1 reads `1e-3` as a string, `no` as false and `017` in octal; tags can build objects, and anchors make a short
-file grow without bound. So scalars follow YAML 1.2's core rules here, and tags, anchors and aliases are refused.
+YAML 1.1 reads `1e-3` as a string, `no` as false and `017` as octal. Tags can build objects, and anchors can make a
+short file grow without bound. Therefore scalars follow the core rules of YAML 1.2, and tags, anchors and aliases are
+refused.
 """
 
 import math
@@ -38,16 +39,16 @@ class Document:
     places: dict[Path, str] = field(default_factory=dict)
 
     def problem(self, path: Path, text: str) -> Problem:
-        """A problem at the path, with the place of the nearest part around it that has one."""
-        known = next((self.places[path[:i]] for i in range(len(path), 0, -1) if path[:i] in self.places), "")
-        return Problem(dotted(path), text, known)
+        """A problem at the path, with the line of the smallest part of the document that contains the path."""
+        line = next((self.places[path[:i]] for i in range(len(path), 0, -1) if path[:i] in self.places), "")
+        return Problem(dotted(path), text, line)
 
     def set(self, assignment: str) -> None:
-        """Apply `parameters.width=512`; the value is read as YAML, and missing parts of the path are made."""
+        """Apply an assignment such as `parameters.width=512`. The value is YAML; missing sections are created."""
         name, equals, text = assignment.partition("=")
         path = tuple(name.strip().split("."))
         if not equals or not all(path):
-            raise SpecError("--set", [Problem(assignment, "is not of the form key=value, such as seeds=5")])
+            raise SpecError("--set", [Problem(assignment, "is not an assignment; write key=value, such as seeds=5")])
         at = self.values
         for key in path[:-1]:
             inner = at.get(key)
@@ -68,14 +69,14 @@ def dotted(path: Path) -> str:
 
 
 def read_document(text: str, source: str) -> Document:
-    """The document, which must be a mapping; SpecError with all that YAML itself forbids."""
+    """Read a document, which must be a mapping. SpecError with everything that is not allowed in YAML here."""
     document = Document(source, {})
     value = _read(text, source, document.places)
     if value is None:
         value = {}
     if not isinstance(value, dict):
         raise SpecError(
-            source, [Problem("", f"a spec is a mapping of keys such as name and task, not {kind_of(value)}")]
+            source, [Problem("", f"is {kind_of(value)}; a spec is a mapping of keys such as name and task")]
         )
     document.values = value
     return document
@@ -104,70 +105,71 @@ def kind_of(value: object) -> str:
 
 def _read(text: str, source: str, places: dict[Path, str]) -> Any:
     if len(text) > LARGEST_BYTES:
-        raise SpecError(source, [Problem("", f"{len(text):,} characters; a spec has at most {LARGEST_BYTES:,}")])
+        raise SpecError(source, [Problem("", f"has {len(text):,} characters; a spec has at most {LARGEST_BYTES:,}")])
     try:
-        events = _events_of_a_spec(yaml.parse(text, Loader=yaml.SafeLoader), source)
+        events = _allowed_events(yaml.parse(text, Loader=yaml.SafeLoader), source)
     except (yaml.YAMLError, RecursionError) as error:
         raise SpecError(source, [_syntax_problem(error)]) from None
     if sum(isinstance(event, yaml.DocumentStartEvent) for event in events) > 1:
-        raise SpecError(source, [Problem("", "holds several documents; a file is one spec")])
+        raise SpecError(source, [Problem("", "contains several documents; write one spec per file")])
     nodes = iter(
         [e for e in events if isinstance(e, yaml.ScalarEvent | yaml.CollectionStartEvent | yaml.CollectionEndEvent)]
     )
-    twice: list[Problem] = []
+    problems: list[Problem] = []
     first = next(nodes, None)
-    value = None if first is None else _value(first, nodes, (), places, twice)
-    if twice:
-        raise SpecError(source, twice)
+    value = None if first is None else _value(first, nodes, (), places, problems)
+    if problems:
+        raise SpecError(source, problems)
     return value
 
 
-def _events_of_a_spec(parsed: Iterable[Any], source: str) -> list[Any]:
-    """The events; SpecError where some are of a kind that no spec needs.
+def _allowed_events(parsed: Iterable[Any], source: str) -> list[Any]:
+    """The events of a document without tags, anchors and aliases; SpecError if there are any.
 
-    They are parsed as they are looked at, and no further than too deep: PyYAML takes half a minute for 10,000 brackets.
+    Parsing stops when the nesting is too deep: PyYAML takes half a minute for 10,000 brackets.
     """
     events, problems, depth = [], [], 0
     for event in parsed:
         events.append(event)
         line = f"line {event.start_mark.line + 1}"
         if isinstance(event, yaml.AliasEvent):
-            problems.append(Problem(f"*{event.anchor}", "aliases are not read; write the value out", line))
+            problems.append(Problem(f"*{event.anchor}", "aliases are not allowed; write the value out", line))
             continue
         if getattr(event, "anchor", None):
-            problems.append(Problem(f"&{event.anchor}", "anchors are not read; write the value out", line))
+            problems.append(Problem(f"&{event.anchor}", "anchors are not allowed; write the value out", line))
         if getattr(event, "tag", None):
-            problems.append(Problem(event.tag, "tags are not read; write a plain value", line))
+            problems.append(Problem(event.tag, "tags are not allowed; write a plain value", line))
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
-            problems.append(Problem("", f"nested more than {DEEPEST} levels deep", line))
+            problems.append(Problem("", f"is nested more than {DEEPEST} levels deep; write it flatter", line))
             break
     if problems:
         raise SpecError(source, problems[:20])
     return events
 
 
-def _value(event: Any, nodes: Iterator[Any], path: Path, places: dict[Path, str], twice: list[Problem]) -> Any:
+def _value(event: Any, nodes: Iterator[Any], path: Path, places: dict[Path, str], problems: list[Problem]) -> Any:
     places.setdefault(path, f"line {event.start_mark.line + 1}")
     if isinstance(event, yaml.ScalarEvent):
         return _scalar(event.value) if event.implicit[0] else event.value
     if isinstance(event, yaml.SequenceStartEvent):
         items: list[Any] = []
         while not isinstance(inner := next(nodes), yaml.SequenceEndEvent):
-            items.append(_value(inner, nodes, (*path, len(items)), places, twice))
+            items.append(_value(inner, nodes, (*path, len(items)), places, problems))
         return items
     mapping: dict[str, Any] = {}
     while not isinstance(key := next(nodes), yaml.MappingEndEvent):
         name = key.value if isinstance(key, yaml.ScalarEvent) else None
         line = f"line {key.start_mark.line + 1}"
         if name is None:
-            twice.append(Problem(dotted(path), "a key must be a word", line))
-            name = str(_value(key, nodes, path, places, twice))
+            problems.append(Problem(dotted(path), "a key is not a string; write a plain word", line))
+            name = str(_value(key, nodes, path, places, problems))
         elif name in mapping:
-            twice.append(Problem(dotted((*path, name)), f"stands twice, first on {places[(*path, name)]}", line))
+            text = f"is given twice, first on {places[(*path, name)]}; remove one"
+            problems.append(Problem(dotted((*path, name)), text, line))
         places.setdefault((*path, name), line)
-        mapping[name] = _value(next(nodes), nodes, (*path, name), places, twice)
+        mapping[name] = _value(next(nodes), nodes, (*path, name), places, problems)
     return mapping
 
 
@@ -182,19 +184,19 @@ def _scalar(text: str) -> Any:
 
 
 class _Dumper(yaml.SafeDumper):
-    """PyYAML's, but with quotes around every word that would be read as something else here, and without anchors."""
+    """PyYAML's dumper, without anchors, and with quotes around strings that this module would read as another type."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
-def _quoted_where_needed(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+def _represent_string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     plain = text.isprintable() and isinstance(_scalar(text), str)
     style = None if plain else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Dumper.add_representer(str, _quoted_where_needed)
+_Dumper.add_representer(str, _represent_string)
 
 
 def _syntax_problem(error: Exception) -> Problem:

@@ -7,19 +7,8 @@ the schema for editors from them. They know nothing about tasks, so that a store
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    PlainValidator,
-    Tag,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, WithJsonSchema
+from pydantic.functional_validators import BeforeValidator, PlainValidator, field_validator, model_validator
 
 from mislabel.sweeps.spec.condition import parse_expression
 from mislabel.sweeps.spec.document import kind_of, read_document, text_from_value
@@ -68,43 +57,35 @@ def _no_list(value: object) -> object:
 def _groups(value: object) -> object:
     if isinstance(value, list) and any(isinstance(item, str) for item in value):
         raise ValueError("is a list of names; write a list of groups, such as [[dim, width]]")
+    return _tuple(value)
+
+
+def _tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
-
-
-def _several(value: object) -> object:
-    return value if isinstance(value, tuple) else tuple(value) if isinstance(value, list) else (value,)
 
 
 def _one_or_several(item: Any, most: int | None = None) -> BeforeValidator:
     """Accept a single item in place of a list of one."""
-    return BeforeValidator(_several, json_schema_input_type=item | Annotated[list[item], Field(max_length=most)])
+    form = item | Annotated[list[item], Field(max_length=most)]
+    return BeforeValidator(lambda v: _tuple(v if isinstance(v, list | tuple) else [v]), json_schema_input_type=form)
 
 
-def _or_section(kind: type, key: str, schema: Any, section: Any) -> BeforeValidator:
+def _or_section(kind: type, key: str, form: Any) -> BeforeValidator:
     """Accept the value of `key` in place of a section."""
-    return BeforeValidator(
-        lambda value: {key: value} if type(value) is kind else value, json_schema_input_type=schema | section
-    )
+    return BeforeValidator(lambda v: {key: v} if type(v) is kind else v, json_schema_input_type=form)
 
 
-Seconds = Annotated[
-    float,
-    BeforeValidator(seconds_from_text),
-    WithJsonSchema(
-        {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": f"^{TIME.pattern}$"}]}
-    ),
-]
-SweepName = Annotated[
-    str,
-    BeforeValidator(_sweep_name),
-    WithJsonSchema({"type": "string", "pattern": f"^{NAME.pattern}$", "maxLength": LONGEST_NAME}),
-]
+_name_schema = {"type": "string", "pattern": f"^{NAME.pattern}$", "maxLength": LONGEST_NAME}
+_time_schema = Annotated[float, Field(gt=0)] | Annotated[str, Field(pattern=f"^{TIME.pattern}$")]
+_from_int = BeforeValidator(lambda value: float(value) if type(value) is int else value)
+
+Seconds = Annotated[float, BeforeValidator(seconds_from_text, json_schema_input_type=_time_schema)]
+SweepName = Annotated[str, BeforeValidator(_sweep_name), WithJsonSchema(_name_schema)]
 Scalar = Annotated[Value, PlainValidator(_scalar), WithJsonSchema({"type": ["boolean", "number", "string"]})]
 Condition = Annotated[str, BeforeValidator(_condition)]
-_from_int = BeforeValidator(lambda value: float(value) if type(value) is int else value)
 Number = Annotated[float, _from_int]
-_as_tuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
-Group = Annotated[tuple[str, ...], Field(min_length=2), _as_tuple]
+Group = Annotated[tuple[str, ...], Field(min_length=2), BeforeValidator(_tuple)]
+Cell = Annotated[dict[str, Scalar], Field(min_length=1)]
 SeedCount = Annotated[int, Field(ge=1, le=1_000_000)]
 MethodName = Literal["grid", "random", "qmc", "tpe", "gp", "cmaes", "nsga2", "nsga3"]
 
@@ -116,10 +97,7 @@ class Section(BaseModel):
 class Method(Section):
     """How cells are chosen."""
 
-    name: MethodName = Field(
-        "grid",
-        description="grid: all cells; random: random cells; qmc: evenly spread (Sobol); the others learn from results",
-    )
+    name: MethodName = Field("grid", description="grid: all cells; random, qmc: draws; the others learn from results")
     seed: int = Field(0, ge=0, description="seed of the search: the same seed gives the same proposals")
     startup: int = Field(20, ge=1, description="tpe, gp, cmaes: number of random cells before the model is used")
     population: int = Field(50, ge=2, description="nsga2, nsga3: cells per generation")
@@ -274,7 +252,7 @@ class Spec(Section):
 
     name: SweepName = Field(description="the name of the sweep in its store")
     task: str = Field(description="the task to train; `mislabel tasks` lists them")
-    method: Annotated[Method, _or_section(str, "name", MethodName, Method)] = Field(
+    method: Annotated[Method, _or_section(str, "name", MethodName | Method)] = Field(
         Method(), description="how cells are chosen"
     )
     metric: Annotated[
@@ -287,13 +265,13 @@ class Spec(Section):
     zip: Annotated[tuple[Group, ...], BeforeValidator(_groups)] = Field(
         (), description="groups of parameters whose lists of values are paired: first with first, second with second"
     )
-    try_first: Annotated[tuple[Annotated[dict[str, Scalar], Field(min_length=1)], ...], _as_tuple] = Field(
+    try_first: Annotated[tuple[Cell, ...], BeforeValidator(_tuple)] = Field(
         (), description="cells to propose before all others"
     )
     start_from: Annotated[tuple[SweepName, ...], _one_or_several(SweepName)] = Field(
         (), description="sweeps in the store whose results a search learns from first"
     )
-    seeds: Annotated[Seeds, _or_section(int, "count", SeedCount, Seeds)] = Field(
+    seeds: Annotated[Seeds, _or_section(int, "count", SeedCount | Seeds)] = Field(
         Seeds(), description="how many seeds each cell runs with"
     )
     early_terminate: EarlyTerminate | None = Field(None, description="when a run is stopped before its last step")

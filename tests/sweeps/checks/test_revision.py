@@ -36,8 +36,10 @@ RACE: dict[str, Any] = {**GRID, "seeds": {"count": 3, "first": 2, "up_to": 9}}
 ASHA = {"type": "asha"}
 
 
-def told(old: dict[str, Any], **changes: Any) -> list[str]:
-    return incompatible_changes(bowl_spec(**old), bowl_spec(**{**old, **changes}), BOWL)
+def wrong(old: dict[str, Any], **changes: Any) -> list[str]:
+    """The locations of the changes that are not allowed."""
+    found = incompatible_changes(bowl_spec(**old), bowl_spec(**{**old, **changes}), BOWL)
+    return [problem.path for problem in found]
 
 
 def parameters(old: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def parameters(old: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("old", [GRID, RANDOM, TPE, QMC, ZIP, STEPS, BRANCHES, DRAWN_BRANCHES, RACE])
 def test_the_same_spec_widens(old: dict[str, Any]) -> None:
-    assert told(old) == []
+    assert wrong(old) == []
 
 
 @pytest.mark.parametrize(
@@ -95,89 +97,86 @@ def test_the_same_spec_widens(old: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_what_only_adds_runs_widens(old: dict[str, Any], changes: dict[str, Any]) -> None:
-    assert told(old, **changes) == []
+    assert wrong(old, **changes) == []
 
 
 @pytest.mark.parametrize(
-    ("old", "changes", "sentence"),
+    ("old", "changes", "where"),
     [
-        (GRID, {"seeds": {"count": 2, "first": 2}}, "seeds: was 3 from 2, now 2 from 2, which leaves some out"),
-        (GRID, {"seeds": {"count": 9, "first": 3}}, "seeds: was 3 from 2, now 9 from 3, which leaves some out"),
-        (GRID, {"exclude": ["x == 1 and level == 3", "x == 0"]}, "exclude: now also leaves out cells with x == 0"),
+        (GRID, {"seeds": {"count": 2, "first": 2}}, "seeds"),
+        (GRID, {"seeds": {"count": 9, "first": 3}}, "seeds"),
+        (GRID, {"exclude": ["x == 1 and level == 3", "x == 0"]}, "exclude"),
         (GRID, {"parameters": parameters(GRID, x={"values": [0]})},
-         "parameters.x: was {values: [0.0, 1.0]}, now {values: [0.0]}; 1.0 left out"),
-        (GRID, {"parameters": parameters(GRID, x=0)}, "parameters.x: was {values: [0.0, 1.0]}, now 0.0; 1.0 left out"),
+         "parameters.x"),
+        (GRID, {"parameters": parameters(GRID, x=0)}, "parameters.x"),
         (GRID, {"parameters": parameters(GRID, level={"min": 2, "max": 3})},
-         "parameters.level: was {min: 1.0, max: 3.0}, now {min: 2.0, max: 3.0}; 1 left out"),
-        (GRID, {"parameters": parameters(GRID, rate=0.5)}, "parameters.rate: was 0.25, now 0.5; 0.25 left out"),
-        (GRID, {"parameters": parameters(GRID, width=4)}, "parameters.width: was 2, now 4; 2 left out"),
+         "parameters.level"),
+        (GRID, {"parameters": parameters(GRID, rate=0.5)}, "parameters.rate"),
+        (GRID, {"parameters": parameters(GRID, width=4)}, "parameters.width"),
         (GRID, {"parameters": parameters(GRID, x={"values": [0, 1], "when": "level == 1"})},
-         "parameters.x: was {values: [0.0, 1.0]}, now {values: [0.0, 1.0], when: level == 1}; its condition is another",
+         "parameters.x",
         ),
-        (RANDOM, {"budget": {"cells": 5}}, "budget.cells: was 10, now 5, which leaves some out"),
+        (RANDOM, {"budget": {"cells": 5}}, "budget.cells"),
         (RANDOM, {"method": {"name": "random", "seed": 2}},
-         "method: was {name: random, seed: 1}, now {name: random, seed: 2}"),
-        (RANDOM, {"method": "tpe"}, "method: was {name: random, seed: 1}, now {name: tpe}"),
+         "method"),
+        (RANDOM, {"method": "tpe"}, "method"),
         (RANDOM, {"parameters": {"x": {"min": -1, "max": 1}}},
-         "parameters.x: was {min: 0.0, max: 1.0}, now {min: -1.0, max: 1.0}; random cells would all be others"),
-        (RANDOM, {"exclude": []}, "exclude: was x > 0.9, now nothing; random cells would be others"),
+         "parameters.x"),
+        (RANDOM, {"exclude": []}, "exclude"),
         (TPE, {"parameters": {"x": {"min": 0.5, "max": 2}}},
-         "parameters.x: was {min: 0.0, max: 1.0}, now {min: 0.5, max: 2.0}; the old range is not within the new one"),
-        (TPE, {"metric": {"name": "loss", "goal": "maximize"}}, "metric: a search can't change its aim half-way"),
+         "parameters.x"),
+        (TPE, {"metric": {"name": "loss", "goal": "maximize"}}, "metric"),
         (TPE, {"parameters": {"x": {"values": [0, 1]}}},
-         "parameters.x: was {min: 0.0, max: 1.0}, now {values: [0.0, 1.0]}; the old range is not within the new one"),
+         "parameters.x"),
         ({**GRID, "early_terminate": ASHA}, {"metric": {"name": "height", "goal": "minimize"}},
-         "metric: runs were stopped by the old aim; remove early_terminate, so that they are run on"),
+         "metric"),
         (QMC, {"parameters": {"x": {"min": 0, "max": 1, "step": 0.5}}},
-         "parameters.x: was {min: 0.0, max: 1.0}, now {min: 0.0, max: 1.0, step: 0.5}; qmc cells would all be others"),
-        (QMC, {"exclude": []}, "exclude: was x > 0.9, now nothing; qmc cells would be others"),
+         "parameters.x"),
+        (QMC, {"exclude": []}, "exclude"),
         (TPE, {"parameters": {"x": {"min": 0, "max": 1, "step": 0.5}}},
-         "parameters.x: was {min: 0.0, max: 1.0}, now {min: 0.0, max: 1.0, step: 0.5}; "
-         "the old range is not within the new one"),
+         "parameters.x"),
         (STEPS, {"parameters": {"x": {"min": 0, "max": 1.2, "step": 0.3}}},
-         "parameters.x: was {min: 0.0, max: 1.0, step: 0.2}, now {min: 0.0, max: 1.2, step: 0.3}; "
-         "the old range is not within the new one"),
+         "parameters.x"),
         (ZIP, {"parameters": parameters(ZIP, x={"values": [1, 0]})},
-         "zip: x, level now go together, which leaves combinations out"),
-        ({**ZIP, "zip": []}, {"zip": [["x", "level"]]}, "zip: x, level now go together, which leaves combinations out"),
-        (ZIP, {"zip": [["x", "width"]]}, "zip: x, width now go together, which leaves combinations out"),
-        ({**RANDOM, **ZIP}, {"zip": []}, "zip: was x, level, now nothing; random cells would all be others"),
+         "zip"),
+        ({**ZIP, "zip": []}, {"zip": [["x", "level"]]}, "zip"),
+        (ZIP, {"zip": [["x", "width"]]}, "zip"),
+        ({**RANDOM, **ZIP}, {"zip": []}, "zip"),
         (BRANCHES, {"parameters": parameters(BRANCHES, level={"values": [1, 2]})},
-         "parameters.level: was {values: [1, 2], grid: True}, now {values: [1, 2]}; "
-         "the other axes would be searched in other branches"),
+         "parameters.level"),
         (BRANCHES, {"parameters": parameters(BRANCHES, level={"values": [1, 2, 3], "grid": True})},
-         "budget.cells: 3 branches now share it, so that 5 cells become 4 in each branch; raise it"),
+         "budget.cells"),
         (RACE, {"seeds": {"count": 3, "first": 2, "up_to": 8}},
-         "seeds.up_to: was 9, now 8; some cells may have more seeds already"),
+         "seeds.up_to"),
         (RACE, {"seeds": {"count": 3, "first": 2}},
-         "seeds.up_to: was 9, gone; some cells may have more seeds already"),
+         "seeds.up_to"),
         (RANDOM, {"try_first": [{"x": 0.5}]},
-         "try_first: 1 more, which leaves drawn cells out; raise budget.cells by as many"),
+         "try_first"),
         ({**RANDOM, "try_first": [{"x": 0.5}]}, {"try_first": [{"x": 0.6}], "budget": {"cells": 20}},
-         "try_first: add cells to its end alone, so that none is left out"),
+         "try_first"),
         (DRAWN_BRANCHES, {"try_first": [{"x": 0.5}, {"x": 0.6}], "budget": {"cells": 11}},
-         "try_first: 1 more, which leaves drawn cells out; raise budget.cells by as many in each branch"),
+         "try_first"),
     ],
 )  # fmt: skip
-def test_what_takes_runs_away_or_changes_their_meaning_is_told(
-    old: dict[str, Any], changes: dict[str, Any], sentence: str
+def test_a_change_that_removes_runs_or_changes_their_meaning_is_refused(
+    old: dict[str, Any], changes: dict[str, Any], where: str
 ) -> None:
-    assert told(old, **changes) == [sentence]
+    assert wrong(old, **changes) == [where]
 
 
 def test_another_task_is_another_sweep() -> None:
-    assert told(GRID, task="bowl.single") == ["task: was bowl, now bowl.single"]
+    assert wrong(GRID, task="bowl.single") == ["task"]
 
 
-def test_all_changes_are_told_at_once() -> None:
-    assert len(told(GRID, seeds=1, exclude=["x == 0"], parameters={"x": {"values": [5]}})) == 5
+def test_all_changes_are_reported_at_once() -> None:
+    assert len(wrong(GRID, seeds=1, exclude=["x == 0"], parameters={"x": {"values": [5]}})) == 5
 
 
-def test_a_parameter_that_the_task_no_longer_has_is_told() -> None:
+def test_a_parameter_that_the_task_no_longer_has_is_reported() -> None:
     """As after an update of the task's package."""
     old = Spec(name="bowls", task="bowl", parameters={"depth": Axis(values=[1, 2]), "x": Axis(values=[0.0])})
-    (sentence,) = incompatible_changes(old, bowl_spec(parameters={"x": {"values": [0]}}), BOWL)
-    assert sentence == "parameters.depth: was {values: [1, 2]}; bowl no longer has it"
+    (problem,) = incompatible_changes(old, bowl_spec(parameters={"x": {"values": [0]}}), BOWL)
+    assert problem.path == "parameters.depth"
 
 
 def test_many_values_are_compared_in_no_time() -> None:
@@ -194,9 +193,6 @@ def test_a_launch_refuses_what_does_not_widen_and_leaves_the_store_alone(store: 
     before = prepared(store).files.read_text("spec.yaml")
     with pytest.raises(SpecError) as caught:
         prepared(store, seeds=1, parameters={"x": {"values": [0, 1]}})
-    assert str(caught.value).splitlines() == [
-        f"{store.address}/bowls is a sweep with another spec; give this one another name, or keep what it had",
-        "  parameters.x: was {values: [0.0, 1.0, 2.0]}, now {values: [0.0, 1.0]}; 2.0 left out",
-        "  seeds: was 2 from 0, now 1 from 0, which leaves some out",
-    ]
+    assert f"{store.address}/bowls" in caught.value.source
+    assert [problem.path for problem in caught.value.problems] == ["parameters.x", "seeds"]
     assert store.sweep("bowls").read_text("spec.yaml") == before

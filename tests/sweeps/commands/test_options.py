@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mislabel.cluster.head_state import Folder, State
-from mislabel.sweeps.commands.options import _without_nan, _without_place, put_json, say
+from mislabel.sweeps.commands.options import _without_address, _without_nan, put_json, say
 from mislabel.sweeps.store.store import Store
 from tests.sweeps.commands.conftest import Mislabel, Said
 
@@ -33,7 +33,7 @@ def test_talk_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_words_that_say_which_cluster_are_not_for_its_head() -> None:
     words = ["name", "--cluster", "http://a:1", "-m", "loss", "--token-file=b", "--cluster=c", "--json", "--token-file"]
-    assert _without_place(words) == ["name", "-m", "loss", "--json"]
+    assert _without_address(words) == ["name", "-m", "loss", "--json"]
 
 
 def test_a_store_and_a_cluster_are_not_named_together(mislabel: Mislabel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mislabel.sweeps.checks.reader import read_spec
-from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.errors import Problem, SpecError
 from mislabel.sweeps.spec.document import DEEPEST, LARGEST_BYTES, Document, read_document, read_value, text_from_value
 
 scalars = st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.floats(allow_nan=False) | st.text(max_size=20)
@@ -22,11 +22,16 @@ json_like = st.recursive(
 )
 
 
-def problems(text: str) -> list[str]:
+def problems(text: str) -> list[Problem]:
     with pytest.raises(SpecError) as caught:
         read_document(text, "a.yaml")
     assert caught.value.source == "a.yaml"
-    return [str(problem) for problem in caught.value.problems]
+    return caught.value.problems
+
+
+def located(text: str) -> list[tuple[str, str]]:
+    """The place and the path of each problem."""
+    return [(problem.place, problem.path) for problem in problems(text)]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +56,7 @@ def problems(text: str) -> list[str]:
         ("", None),
     ],
 )
-def test_numbers_and_words_are_read_as_a_researcher_means_them(text: str, value: object) -> None:
+def test_numbers_and_constants_are_read_as_a_researcher_means_them(text: str, value: object) -> None:
     read = read_value(text, "test")
     assert read == value
     assert type(read) is type(value)
@@ -79,7 +84,7 @@ def test_numbers_and_words_are_read_as_a_researcher_means_them(text: str, value:
         "tRUE",
     ],
 )
-def test_words_that_yaml_1_1_would_turn_into_something_else_stay_words(text: str) -> None:
+def test_strings_that_yaml_1_1_would_convert_stay_strings(text: str) -> None:
     assert read_value(text, "test") == text
 
 
@@ -122,30 +127,26 @@ def test_every_part_knows_its_line() -> None:
     assert str(document.problem(("parameters", "width", "values", 1), "x")) == "line 6, parameters.width.values[1]: x"
 
 
-def test_a_missing_part_is_placed_where_it_should_stand() -> None:
+def test_a_missing_part_has_the_line_of_the_section_around_it() -> None:
     document = read_document("name: a\nbudget:\n  wall: 1h\n", "a.yaml")
     assert str(document.problem(("budget", "cells"), "is missing")) == "line 2, budget.cells: is missing"
 
 
-def test_a_key_that_stands_twice_is_refused_with_both_lines() -> None:
-    assert problems("name: a\nseeds: 1\nname: b\nparameters: {x: 1, x: 2}\n") == [
-        "line 3, name: stands twice, first on line 1",
-        "line 4, parameters.x: stands twice, first on line 4",
-    ]
+def test_a_repeated_key_is_refused_with_both_lines() -> None:
+    first, second = problems("name: a\nseeds: 1\nname: b\nparameters: {x: 1, x: 2}\n")
+    assert (first.place, first.path) == ("line 3", "name")
+    assert "line 1" in first.text
+    assert (second.place, second.path) == ("line 4", "parameters.x")
 
 
 @pytest.mark.parametrize("tag", ["!!python/object/apply:os.system", "!!int", "!own"])
 def test_tags_are_refused(tag: str) -> None:
     (problem,) = problems(f"name: a\nseeds: {tag} [echo]\n")
-    assert problem.startswith("line 2, ")
-    assert problem.endswith("tags are not read; write a plain value")
+    assert problem.place == "line 2"
 
 
 def test_anchors_and_aliases_are_refused() -> None:
-    assert problems("a: &one [1]\nb: *one\n") == [
-        "line 1, &one: anchors are not read; write the value out",
-        "line 2, *one: aliases are not read; write the value out",
-    ]
+    assert located("a: &one [1]\nb: *one\n") == [("line 1", "&one"), ("line 2", "*one")]
 
 
 def test_an_alias_bomb_is_refused_at_once() -> None:
@@ -153,7 +154,7 @@ def test_an_alias_bomb_is_refused_at_once() -> None:
         f"{b}: &{b} [{','.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
     )
     began = time.perf_counter()
-    assert any("aliases" in problem for problem in problems(bomb))
+    assert any(problem.path == "*a" for problem in problems(bomb))
     assert time.perf_counter() - began < 60
 
 
@@ -161,17 +162,18 @@ def test_an_alias_bomb_is_refused_at_once() -> None:
 def test_deep_nesting_is_refused_at_once(opening: str) -> None:
     began = time.perf_counter()
     (problem,) = problems(opening * (LARGEST_BYTES // 10))
-    assert f"nested more than {DEEPEST} levels deep" in problem
+    assert str(DEEPEST) in problem.text
     assert time.perf_counter() - began < 60
 
 
 def test_several_documents_are_refused() -> None:
-    assert problems("name: a\n---\nname: b\n") == ["holds several documents; a file is one spec"]
+    assert len(problems("name: a\n---\nname: b\n")) == 1
 
 
 @pytest.mark.parametrize(("text", "kind"), [("[1, 2]", "a list"), ("word", "the value 'word'"), ("3", "the value 3")])
 def test_a_document_that_is_no_mapping_is_refused(text: str, kind: str) -> None:
-    assert problems(text) == [f"a spec is a mapping of keys such as name and task, not {kind}"]
+    (problem,) = problems(text)
+    assert kind in problem.text
 
 
 def test_an_empty_document_is_an_empty_mapping() -> None:
@@ -179,24 +181,23 @@ def test_an_empty_document_is_an_empty_mapping() -> None:
     assert read_document("# nothing yet\n", "a.yaml").values == {}
 
 
-def test_a_key_that_is_no_word_is_refused() -> None:
-    assert problems("name: a\n? [1, 2]\n: b\n") == ["line 2: a key must be a word"]
+def test_a_key_that_is_no_string_is_refused() -> None:
+    assert located("name: a\n? [1, 2]\n: b\n") == [("line 2", "")]
 
 
 @pytest.mark.parametrize("text", ["a: [1, 2", "a: b: c", "a:\n\t- b", "'unclosed", "\x00", "a: \x07"])
 def test_broken_yaml_is_one_problem_in_one_line(text: str) -> None:
     (problem,) = problems(text)
-    assert "not valid YAML: " in problem
-    assert "\n" not in problem
+    assert "\n" not in str(problem)
 
 
 def test_broken_yaml_is_named_with_line_and_column() -> None:
     (problem,) = problems("name: a\nseeds: [1, 2\ntask: b\n")
-    assert problem.startswith("line 3, column 5: not valid YAML: ")
+    assert problem.place == "line 3, column 5"
 
 
 @given(st.text(max_size=200))
-def test_no_text_gives_anything_but_values_or_a_spec_error(text: str) -> None:
+def test_every_text_gives_values_or_a_spec_error(text: str) -> None:
     with contextlib.suppress(SpecError):
         assert isinstance(read_document(text, "a.yaml").values, dict)
 
@@ -205,18 +206,19 @@ def test_a_huge_file_is_refused_without_reading_it(tmp_path: Path) -> None:
     path = tmp_path / "huge.yaml"
     with path.open("wb") as file:
         file.truncate(100 << 20)
-    with pytest.raises(SpecError, match=r"104,857,600 bytes; a spec has at most 1,000,000"):
+    with pytest.raises(SpecError, match=r"104,857,600 bytes"):
         read_spec(str(path))
 
 
 def test_a_long_text_is_refused() -> None:
-    assert problems("#" * (LARGEST_BYTES + 1)) == ["1,000,001 characters; a spec has at most 1,000,000"]
+    (problem,) = problems("#" * (LARGEST_BYTES + 1))
+    assert "1,000,001" in problem.text
 
 
 # --set
 
 
-def test_an_assignment_replaces_a_value_and_is_its_place() -> None:
+def test_an_assignment_replaces_a_value_and_its_place() -> None:
     document = read_document("name: a\nparameters:\n  width: 1\n", "a.yaml")
     document.set("parameters.width=1e3")
     assert document.values["parameters"] == {"width": 1000.0}
@@ -224,7 +226,7 @@ def test_an_assignment_replaces_a_value_and_is_its_place() -> None:
     assert str(document.problem(("name",), "x")) == "line 1, name: x"
 
 
-def test_an_assignment_makes_the_parts_that_are_missing() -> None:
+def test_an_assignment_creates_missing_sections() -> None:
     document = Document("a.yaml", {"seeds": 5})
     document.set("parameters.width={min: 1, max: 2}")
     document.set("seeds.count=3")
@@ -247,10 +249,13 @@ def test_parts_of_an_assigned_value_have_the_place_of_the_assignment() -> None:
 
 @pytest.mark.parametrize("assignment", ["seeds", "=5", ".width=5", "parameters..width=5", ""])
 def test_an_assignment_without_key_or_value_is_refused(assignment: str) -> None:
-    with pytest.raises(SpecError, match="is not of the form key=value, such as seeds=5"):
+    with pytest.raises(SpecError) as caught:
         Document("a.yaml", {}).set(assignment)
+    assert (caught.value.source, caught.value.problems[0].path) == ("--set", assignment)
 
 
 def test_an_assignment_of_broken_yaml_names_the_assignment() -> None:
-    with pytest.raises(SpecError, match=r"--set exclude=\[1\n  line 1, column 3: not valid YAML"):
+    with pytest.raises(SpecError) as caught:
         Document("a.yaml", {}).set("exclude=[1")
+    assert caught.value.source == "--set exclude=[1"
+    assert caught.value.problems[0].place == "line 1, column 3"
