@@ -15,20 +15,19 @@ import pandas as pd
 
 from mislabel.analysis.claims import theory
 from mislabel.analysis.claims.claim import Claim, Measure, Region, at_least, at_most, near
-from mislabel.analysis.claims.measures import estimates, final, largest, smallest
+from mislabel.analysis.claims.measures import estimates, final, largest, smallest, trained_runs
 from mislabel.analysis.statistics.estimate import Estimate, at_end, mean_of
 from mislabel.analysis.sweep import Sweep
 
 _DEGREES = 180 / math.pi
-# The share of the frames that a running mean covers.
-_WINDOW = 1 / 6
 
 
 def _deviation_at_512(activation: str) -> Measure:
     """Largest deviation from the closed form at width 512, in degrees, for the worst number of layers."""
 
     def measure(sweep: Sweep) -> Estimate:
-        runs = sweep.read("runs", ["hidden_layers", "max_deviation"], {"width": 512, "activation": activation})
+        where = {"width": 512, "activation": activation}
+        runs = trained_runs(sweep, ["max_deviation"], ["hidden_layers"], where)
         by_depth = estimates(runs["max_deviation"] * _DEGREES, runs["hidden_layers"])
         return max(by_depth, key=lambda estimate: estimate.mean)
 
@@ -44,18 +43,13 @@ def _widest_over_narrowest(sweep: Sweep) -> Estimate:
     return mean_of(wide / narrow)
 
 
-def _expected_ratio(sweep: Sweep) -> float:
-    wide, narrow = theory.width_deviation([largest(sweep, "width"), smallest(sweep, "width")])
-    return float(wide / narrow)
-
-
 class _Run:
     """A run's curves: values as measured at the start, running means later."""
 
     def __init__(self, curves: pd.DataFrame) -> None:
         self.first: pd.Series = curves.iloc[0]
         later = curves[_CURVES].iloc[1:]
-        window = max(3, round(_WINDOW * len(later)) | 1)  # odd, because it is centred
+        window = max(3, round(len(later) / 6) | 1)  # odd, because it is centred
         self.smooth: pd.DataFrame = later.rolling(window, center=True, min_periods=1).mean()
         self.turn: pd.Series = self.smooth.iloc[int(np.argmax(self.smooth["noisy_residual"]))]
         self.last: pd.Series = self.smooth.iloc[-1]
@@ -320,7 +314,7 @@ CLAIMS = {
             "deviation at the largest width over that at the smallest, ReLU, mean over depths",
             at_most(0.7),
             _widest_over_narrowest,
-            theory=_expected_ratio,
+            theory=lambda sweep: float(theory.deviation_ratio(largest(sweep, "width"), smallest(sweep, "width"))),
         ),
         Claim(
             "Theorem 3.1: θ_h grows with θ_d (up to 90°)",
@@ -376,10 +370,7 @@ CLAIMS = {
             _orthogonal_part,
         ),
     ),
-    "clean-priority/fig11": (
-        *_at_start("Figure 11", _RATIO_OF_TWO),
-        *_dynamics("Figure 11", where=", worst width"),
-    ),
+    "clean-priority/fig11": (*_at_start("Figure 11", _RATIO_OF_TWO), *_dynamics("Figure 11", where=", worst width")),
     "clean-priority/fig12": (
         *_at_start("Figure 12", _RATIO_OF_TEN),
         *_dynamics("Figure 12", _TEN_EPOCHS, where=", worst noise level", large_only=_NEEDS_MANY_IMAGES),

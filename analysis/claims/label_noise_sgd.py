@@ -6,7 +6,7 @@ import pandas as pd
 
 from mislabel.analysis.claims import theory
 from mislabel.analysis.claims.claim import Claim, Measure, at_least, at_most, near
-from mislabel.analysis.claims.measures import end_over_start, estimates, final, largest, smallest
+from mislabel.analysis.claims.measures import by_seed, end_over_start, estimates, final, largest, smallest, trained_runs
 from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, mean_of, share_of
 from mislabel.analysis.sweep import Sweep
 
@@ -43,14 +43,14 @@ def _earlier(knob: str) -> Measure:
 
 def _lemma_time(sweep: Sweep) -> Estimate:
     """Steps until the mean squared norm is √η, over the lemma's 1/η², for the η with the largest mean."""
-    runs = sweep.read("runs", ["step_size", "small_step"])
+    runs = trained_runs(sweep, ["small_step"], ["step_size"])
     shares = estimates(runs["small_step"] / theory.small_norm_bound(runs["step_size"]), runs["step_size"])
     return max(shares, key=lambda estimate: estimate.mean)
 
 
 def _expected_time(sweep: Sweep) -> Estimate:
     """Steps until the mean squared norm is √η, over the theory's expectation."""
-    runs = sweep.read("runs", ["step_size", "small_step"])
+    runs = trained_runs(sweep, ["small_step"], ["step_size"])
     return mean_of(runs["small_step"] / theory.small_norm_step(runs["step_size"]))
 
 
@@ -63,9 +63,7 @@ def _final_alignment(sweep: Sweep) -> Estimate:
 def _late_values(sweep: Sweep, metric: str, **where: float) -> pd.Series:
     """The metric by seed at the largest σ, averaged over the second half of training because single steps jitter."""
     curves = sweep.read("curves", ["seed", "step", metric], {"sigma": largest(sweep, "sigma"), **where})
-    late = curves[curves["step"] >= curves["step"].max() / 2]
-    means: pd.Series = late.groupby("seed")[metric].agg(lambda values: values.mean(skipna=False))
-    return means
+    return by_seed(curves[curves["step"] >= curves["step"].max() / 2], metric)
 
 
 def _late(metric: str) -> Measure:

@@ -4,7 +4,7 @@ import numpy as np
 
 from mislabel.analysis.claims import theory
 from mislabel.analysis.claims.claim import Claim, Region, at_least, at_most, full_size, near
-from mislabel.analysis.claims.measures import difference, end_over_start, final
+from mislabel.analysis.claims.measures import difference, end_over_start, final, trained_runs
 from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, mean_of, share_of
 from mislabel.analysis.statistics.tables import Where
 from mislabel.analysis.sweep import Sweep
@@ -34,12 +34,12 @@ def _largest_layer(sweep: Sweep) -> Estimate:
 
 
 def _all_dead(sweep: Sweep) -> Estimate:
-    runs = sweep.read("runs", ["learning_rate", "active_neurons"])
+    runs = trained_runs(sweep, ["active_neurons"], ["learning_rate"])
     return share_of(runs.loc[runs["learning_rate"] >= 1, "active_neurons"] == 0)
 
 
 def _alive(sweep: Sweep) -> Estimate:
-    runs = sweep.read("runs", ["learning_rate", "active_share"])
+    runs = trained_runs(sweep, ["active_share"], ["learning_rate"])
     return mean_of(runs.loc[runs["learning_rate"] <= 0.01, "active_share"])
 
 

@@ -2,7 +2,7 @@
 
 from mislabel.analysis.claims import theory
 from mislabel.analysis.claims.claim import Claim, at_least, at_most, full_size, near
-from mislabel.analysis.claims.measures import difference, final, ratio
+from mislabel.analysis.claims.measures import by_seed, difference, final, ratio, trained_runs
 from mislabel.analysis.statistics.estimate import Estimate, at_end, mean_of, share_of
 from mislabel.analysis.statistics.tables import Where
 from mislabel.analysis.sweep import Sweep
@@ -22,12 +22,10 @@ _STEPS = {200: {"steps": 1000800}, 800: {"steps": 4003200}}
 _METRICS = {"KNN": ("knn_accuracy", "KNN accuracy"), "linear": ("probe_accuracy", "accuracy of the linear probe")}
 
 
-def _better(
-    paper: str, words: str, first: Where, second: Where, method: str = "linear", at_any_size: bool = True
-) -> Claim:
+def _better(paper: str, words: str, first: Where, second: Where, method: str = "linear", small: bool = True) -> Claim:
     """The first runs have the higher accuracy."""
     metric, name = _METRICS[method]
-    return Claim(paper, f"{name}, {words}", at_least(0.0), difference(metric, first, second), at_any_size=at_any_size)
+    return Claim(paper, f"{name}, {words}", at_least(0.0), difference(metric, first, second), at_any_size=small)
 
 
 def _number(paper: str, value: float, where: Where, method: str = "linear") -> Claim:
@@ -42,10 +40,14 @@ def _mixup(kind: str, views: str) -> dict[str, str]:
 
 def _middle_weights(sweep: Sweep) -> Estimate:
     """Mean accuracy with λ from 0.25 to 0.75 minus that with other λ."""
-    runs = sweep.read("runs", ["seed", "mixup_weight", "knn_accuracy"])
-    runs["middle"] = runs["mixup_weight"].between(0.25, 0.75)
-    means = runs.groupby(["seed", "middle"])["knn_accuracy"].mean().unstack()
-    return mean_of(means[True] - means[False])
+    runs = trained_runs(sweep, ["knn_accuracy"], ["seed", "mixup_weight"])
+    middle = runs["mixup_weight"].between(0.25, 0.75)
+    inner, outer = (by_seed(runs[part], "knn_accuracy") for part in (middle, ~middle))
+    return mean_of(inner - outer)
+
+
+def _all_recovered(sweep: Sweep) -> Estimate:
+    return share_of(trained_runs(sweep, ["recovered_share"], [], _RHO[0.1])["recovered_share"] == 1)
 
 
 CLAIMS = {
@@ -96,7 +98,7 @@ CLAIMS = {
             "multi minus single crop, 200 epochs",
             {**_MULTI, **_STEPS[200]},
             {**_SINGLE, **_STEPS[200]},
-            at_any_size=False,
+            small=False,
         ),
     ),
     "self-labeling/table4": (
@@ -122,7 +124,7 @@ CLAIMS = {
                 f"{part} alone minus none of the three",
                 {"refinery": part, "mixup": "none"},
                 _MOCO,
-                at_any_size=False,
+                small=False,
             )
             for part in ("p", "q")
         ),
@@ -159,7 +161,7 @@ CLAIMS = {
                 _mixup("momentum", views),
                 _mixup("vanilla", views),
                 method,
-                at_any_size=views == "weak",
+                small=views == "weak",
             )
             for views, method in (("weak", "linear"), ("weak", "KNN"), ("strong", "linear"))
         ),
@@ -169,7 +171,7 @@ CLAIMS = {
                 f"{better} minus {worse} augmentation, {kind} mixup",
                 _mixup(kind, better),
                 _mixup(kind, worse),
-                at_any_size=False,
+                small=False,
             )
             for verb, kind, better, worse in (
                 ("improves", "momentum", "strong", "weak"),
@@ -218,7 +220,7 @@ CLAIMS = {
             "Theorem 2: below a level of corruption all labels are recovered",
             "share of runs in which all labels are recovered, ρ = 0.1",
             at_least(0.6),
-            lambda sweep: share_of(sweep.read("runs", ["recovered_share"], _RHO[0.1])["recovered_share"] == 1),
+            _all_recovered,
             theory=1.0,
         ),
         Claim(

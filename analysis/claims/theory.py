@@ -37,9 +37,9 @@ def gradient_angle(input_angle: ArrayLike, hidden_layers: int, activation: str =
     return _floats(np.arccos(np.clip(np.mean(terms, axis=0), -1, 1)))
 
 
-def width_deviation(width: ArrayLike) -> Floats:
-    """Order of a finite network's deviation from infinite width, 1/√m: sums over m neurons deviate by this much."""
-    return _floats(_floats(width) ** -0.5)
+def deviation_ratio(wide: ArrayLike, narrow: ArrayLike) -> Floats:
+    """A wide network's deviation from infinite width over a narrow one's: sums over m neurons deviate by about 1/√m."""
+    return np.sqrt(_floats(narrow) / _floats(wide))
 
 
 def first_gradient_ratio(noise_rate: ArrayLike, classes: ArrayLike = 2) -> Floats:

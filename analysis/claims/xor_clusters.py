@@ -6,18 +6,16 @@ T is the step at which Theorem 1 stops early, 1 + 1/(4·step size).
 import numpy as np
 
 from mislabel.analysis.claims.claim import Claim, at_least, near
-from mislabel.analysis.claims.measures import difference, final
+from mislabel.analysis.claims.measures import difference, final, trained_runs
 from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, mean_of, share_of
 from mislabel.analysis.sweep import Sweep
 
-_LOW = {"dim": 20}
-_HIGH = {"dim": 2000}
-_SMALL_START = {"init_scale": 0.001}
+_LOW, _HIGH, _SMALL_START = {"dim": 20}, {"dim": 2000}, {"init_scale": 0.001}
 
 
 def _theorem_holds(sweep: Sweep) -> Estimate:
     """Share of runs in which, at T, every clean point is right and every flipped one wrong."""
-    runs = sweep.read("runs", ["early_clean_accuracy", "early_noisy_accuracy"])
+    runs = trained_runs(sweep, ["early_clean_accuracy", "early_noisy_accuracy"], [])
     return share_of((runs["early_clean_accuracy"] == 1) & (runs["early_noisy_accuracy"] == 0))
 
 
