@@ -1,12 +1,12 @@
-"""What every task must keep, as checks that any package can run on its own tasks.
+"""Checks of the task contract, which any package can run on its own tasks.
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
     def test_my_task(check):
         check(my_task)
 
-A check takes a task and raises AssertionError where the task breaks the contract. It trains a few lanes with the task's
-`small` settings, for a few blocks of steps. Where lanes are batched differently, sums may be rounded differently: such
-checks run in float64 and allow for rounding. All others ask for the same bits.
+A check takes a task and raises AssertionError if the task breaks the contract. It trains a few lanes with the task's
+`small` settings, for a few blocks of steps. If lanes are batched differently, sums may be rounded differently: such
+checks run in float64 and allow for rounding. All other checks require identical bits.
 """
 
 import io
@@ -27,7 +27,7 @@ _FRAMES = 6
 _ROUNDING = 1e-7
 
 Curves = Mapping[int, Mapping[str, np.ndarray]]
-"""Per lane, its metrics over the frames, and its arrays over the snapshots."""
+"""The metrics over the frames, and the arrays over the snapshots, for each lane."""
 
 
 def names_are_free_and_explained(task: Task[Any]) -> None:
@@ -35,13 +35,13 @@ def names_are_free_and_explained(task: Task[Any]) -> None:
     both = parameters.keys() & metrics.keys()
     assert not both, f"{sorted(both)} are both parameters and metrics"
     taken = (parameters.keys() | metrics.keys()) & RESERVED
-    assert not taken, f"{sorted(taken)} are columns that all tasks share; choose other names"
+    assert not taken, f"{sorted(taken)} are columns that all tasks have; choose other names"
     helps = {name: declared.help for name, declared in parameters.items()}
     helps |= {name: declared.help for name, declared in metrics.items()}
     unexplained = sorted(name for name, words in helps.items() if not words.strip())
     assert not unexplained, f"{unexplained} have no help"
     required = [name for name in task.scalars if not metrics[name].may_be_absent]
-    assert required, "no metric of one number per lane must be present, so divergence can't be seen"
+    assert required, "all scalar metrics may be absent, so divergence can't be detected; declare one that may not"
 
 
 def defaults_are_valid(task: Task[Any]) -> None:
@@ -53,7 +53,7 @@ def defaults_are_valid(task: Task[Any]) -> None:
         problems += task.conflicts(task.settings(values))
         assert not problems, "; ".join(problems)
     unknown = task.small.keys() - parameters.keys()
-    assert not unknown, f"small settings for {sorted(unknown)}, which are not parameters"
+    assert not unknown, f"small: {sorted(unknown)} are not parameters"
 
 
 def measured_metrics_are_the_declared_ones(task: Task[Any]) -> None:
@@ -72,7 +72,7 @@ def lanes_come_first_in_the_state(task: Task[Any]) -> None:
     lanes = Lanes(_settings(task), range(_LANES))
     state = task.init(lanes)
     for name, tensor in {**state, **task.advance(lanes, state, 0, task.block)}.items():
-        assert tensor.shape[:1] == (_LANES,), f"{name} has shape {tuple(tensor.shape)}; lanes come first"
+        assert tensor.shape[:1] == (_LANES,), f"{name} has shape {tuple(tensor.shape)}; the lane axis must come first"
 
 
 def training_leaves_its_input_alone(task: Task[Any]) -> None:
@@ -82,10 +82,10 @@ def training_leaves_its_input_alone(task: Task[Any]) -> None:
     after = task.advance(lanes, state, 0, task.block)
     assert state.keys() == after.keys(), f"the state changed from {sorted(state)} to {sorted(after)}"
     for name, tensor in before.items():
-        assert _same(tensor.numpy(), state[name].numpy(), 0), f"advance changed {name} of the state that it was given"
+        assert _same(tensor.numpy(), state[name].numpy(), 0), f"advance changed {name} of its input state"
     task.measure(lanes, after)
     assert all(_same(before[name].numpy(), task.init(lanes)[name].numpy(), 0) for name in before), (
-        "init isn't repeatable"
+        "init gives another state when called again"
     )
 
 
@@ -130,7 +130,9 @@ def dropping_a_lane_moves_no_other(task: Task[Any]) -> None:
     pack.drop([1])
     frames += _frames(pack)
     kept = {lane: curves for lane, curves in _curves(frames).items() if lane != 1}
-    assert kept.keys() == whole.keys() - {1}, f"of lanes {sorted(whole)} without 1, {sorted(kept)} were measured"
+    assert kept.keys() == whole.keys() - {1}, (
+        f"after dropping lane 1 of {sorted(whole)}, lanes {sorted(kept)} were measured"
+    )
     _assert_same({lane: whole[lane] for lane in kept}, kept, _ROUNDING)
 
 
@@ -143,7 +145,7 @@ def merging_two_packs_moves_no_lane(task: Task[Any]) -> None:
     parts = [Pack(task, Lanes(settings[:1], [0]), [0]), Pack(task, Lanes(settings[1:], later), later)]
     frames = [frame for part in parts for frame in _frames(part, _FRAMES // 2)]
     merged = parts[0].merged(parts[1])
-    assert len(merged.lanes) == _LANES, f"{len(merged.lanes)} lanes came of merging 1 and {_LANES - 1}"
+    assert len(merged.lanes) == _LANES, f"merging 1 and {_LANES - 1} lanes gave {len(merged.lanes)}"
     _assert_same(whole, _curves([*frames, *_frames(merged)]), _ROUNDING)
 
 
@@ -159,8 +161,8 @@ def a_diverged_lane_ends_alone(task: Task[Any]) -> None:
             tensor[1] = torch.nan
     later = _frames(Pack.resumed(task, checkpoint))
     ended = [frame.labels[frame.diverged].tolist() for frame in later]
-    assert ended[0] == [1], f"lane 1 was given nan as state; lanes {ended[0]} are recorded as diverged"
-    assert not any(ended[1:]), f"lanes {ended[1:]} are recorded as diverged later on"
+    assert ended[0] == [1], f"the state of lane 1 is nan, but lanes {ended[0]} are recorded as diverged"
+    assert not any(ended[1:]), f"lanes {ended[1:]} are recorded as diverged later"
     kept = {lane: curves for lane, curves in _curves(frames + later).items() if lane != 1}
     _assert_same({lane: whole[lane] for lane in kept}, kept, _ROUNDING)
 
@@ -171,7 +173,9 @@ def no_shared_generator_is_used(task: Task[Any]) -> None:
             torch.manual_seed(seed)
             before = torch.random.get_rng_state()
             curves = _trained(Pack(task, Lanes(_settings(task), range(_LANES))))
-            assert torch.equal(before, torch.random.get_rng_state()), "torch's own generator was used; draw from lanes"
+            assert torch.equal(before, torch.random.get_rng_state()), (
+                "torch's global generator was used; draw random numbers from lanes"
+            )
             return curves
 
     _assert_same(trained_after(1), trained_after(2), 0)
@@ -207,13 +211,13 @@ CHECKS: Sequence[Callable[[Task[Any]], None]] = (
 
 
 def _small(task: Task[Any]) -> Any:
-    """The task's small settings, cut to a few blocks of steps that don't end with a block."""
+    """The task's small settings, with a few blocks of steps; the last step is not a multiple of the block."""
     few: dict[str, Value] = {"steps": 6 * task.block + 7, "frames": _FRAMES, "snapshots": 2}
     return task.settings({**values_of(task.params()), **task.small, **few})
 
 
 def _settings(task: Task[Any], **more: Value) -> list[Any]:
-    """Small settings for each lane, with knobs that differ from lane to lane where their bounds allow it."""
+    """Small settings for each lane, with different knobs per lane if their bounds allow it."""
     settings = [replace(_small(task), **more) for _ in range(_LANES)]
     for name in task.names("knob"):
         for lane in range(1, _LANES):
@@ -232,7 +236,7 @@ def _trained(pack: Pack[Any]) -> Curves:
 
 
 def _frames(pack: Pack[Any], count: int = _FRAMES) -> list[Frame]:
-    """The pack's next frames: this many, or all that are left."""
+    """The next `count` frames of the pack, or all that are left."""
     frames: list[Frame] = []
     while not pack.finished and len(frames) < count:
         frames += pack.advance(seconds=0)

@@ -1,9 +1,9 @@
 """Random numbers as a function of (seed, name, index): the same alone, in any pack, on any device, after any resume.
 
-torch's generators are sequences with a state of their own, one per device, and can't be batched over lanes. Here every
-number is a hash of where it is used: two rounds of the 64-bit mixer of SplitMix64 (Steele, Lea, Flood 2014, with
-Stafford's constants), keyed by 128 bits derived from seed and name. Integer arithmetic is exact on every device, so the
-bits agree everywhere, and normal values agree to rounding.
+torch's generators are stateful sequences, one per device, and can't be batched over lanes. Here every number is a hash
+of its seed, name and index: two rounds of the 64-bit mixer of SplitMix64 (Steele, Lea, Flood 2014, with Stafford's
+constants), keyed by 128 bits derived from seed and name. Integer arithmetic is exact on every device, so the bits are
+the same everywhere, and normal values are the same up to rounding.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from torch import Tensor
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
-# Work is done in slices of this many numbers, so that 64-bit intermediates stay in cache and don't double memory use.
+# Numbers are made in slices of this size, so that 64-bit intermediates stay in cache and don't double memory use.
 _SLICE = 1 << 16
 
 
@@ -26,7 +26,7 @@ def keys(seeds: Sequence[int], name: str, device: torch.device) -> Tensor:
 
 
 def bits(key: Tensor, first: int, count: int) -> Tensor:
-    """64 random bits for each lane and each index from `first` on; (l, count)."""
+    """64 random bits for each lane and each of `count` indices from `first`; (l, count)."""
     index = torch.arange(first, first + count, dtype=torch.int64, device=key.device)
     z = index.mul_(_signed(_GOLDEN)) + key[:, :1]
     room = torch.empty_like(z)
@@ -40,12 +40,12 @@ def whole(words: Tensor) -> Tensor:
 
 def uniform(words: Tensor) -> Tensor:
     """Numbers in the open interval (0, 1) from words of 64 random bits; float64."""
-    # 52 bits, as with 53 the half would be rounded away and the largest number be 1.
+    # 52 bits: with 53, the half would be rounded away and the largest number would be 1.
     return whole(words).double().add_(0.5).mul_(2.0**-52)
 
 
 def filled(key: Tensor, first: int, count: int, dtype: torch.dtype, kind: str) -> Tensor:
-    """`count` numbers per lane, whole, uniform or normal, made slice by slice; (l, count)."""
+    """`count` numbers per lane: whole, uniform or normal; (l, count)."""
     out = torch.empty(len(key), count, dtype=dtype, device=key.device)
     width = max(1, _SLICE // max(1, len(key)))
     for begin in range(0, count, width):
@@ -62,14 +62,14 @@ def _numbers(words: Tensor, dtype: torch.dtype, kind: str) -> Tensor:
 
 
 def _mix(z: Tensor, room: Tensor) -> Tensor:
-    """Mixed in place, without fresh tensors for what lies between."""
+    """Mix the bits in place, with one buffer for intermediate results."""
     for shift, factor in _ROUNDS:
         z.bitwise_xor_(_shifted(z, shift, room)).mul_(_signed(factor))
     return z.bitwise_xor_(_shifted(z, 31, room))
 
 
 def _shifted(z: Tensor, places: int, out: Tensor) -> Tensor:
-    """Logical right shift: torch's own keeps the sign."""
+    """Logical right shift; torch's shift keeps the sign."""
     return torch.bitwise_right_shift(z, places, out=out).bitwise_and_((1 << (64 - places)) - 1)
 
 

@@ -1,8 +1,8 @@
-"""Declare a task's parameters once: type, default, bounds, help, and whether a pack may mix their values.
+"""Declare a task's parameters once: type, default, bounds, help, and whether their values may differ within a pack.
 
-A *shape* decides the sizes of tensors or the schedule, so runs of one pack must agree on it; a *knob* is a number that
-may differ from lane to lane. Bounds are declared beside the default, so that specs, command line, schema and task all
-report the same rule.
+A *shape* determines the sizes of tensors or the schedule, so all runs of a pack must have the same value. A *knob* is a
+number that may differ between lanes. Bounds are declared with the default, so that specs, command line, schema and task
+all report the same rule.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, cast, get_type_hints
 Value = bool | int | float | str
 T = TypeVar("T", bool, int, float, str)
 
-# Columns of the store that every task shares, which no parameter or metric may be called.
+# Columns of the store that every task has. No parameter or metric may have one of these names.
 RESERVED = (
     frozenset({"run_id", "cell_id", "seed", "sweep", "task", "task_version", "status", "step", "metric", "values"})
     | {"attempt", "error", "host", "device", "pack_id", "pack_lanes", "started_at", "finished_at", "train_seconds"}
@@ -42,7 +42,7 @@ class Parameter:
     """The value that runs had before the task had this parameter; None if the parameter is not an addition."""
 
     def problem(self, value: object) -> str | None:
-        """What is wrong with `value`, or None. The sentence starts with the value."""
+        """A sentence about what is wrong with `value`, which starts with the value; None if it is valid."""
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if self.type is float and not number:
             return f"{value!r} is not a number"
@@ -70,12 +70,12 @@ class Parameter:
         return None
 
     def typed(self, value: Value) -> Value:
-        """`value` in the declared type, so that 1 and 1.0 are the same setting of a float."""
+        """`value` converted to the declared type, so that 1 and 1.0 are the same setting of a float."""
         return cast(Value, self.type(value))
 
     @property
     def rule(self) -> str:
-        """The bounds in words, for help texts."""
+        """The bounds as text, for help pages."""
         if self.choices is not None:
             return "one of " + ", ".join(map(str, self.choices))
         bounds = [("≥", self.at_least), (">", self.above), ("≤", self.at_most), ("<", self.below)]
@@ -91,10 +91,10 @@ def shape(
     choices: Sequence[Value] | None = None,
     earlier: T | None = None,
 ) -> T:
-    """A parameter that the runs of a pack must agree on.
+    """A parameter that all runs of a pack share.
 
-    Give `earlier` if you add the parameter to a task that has stored runs: the value that describes those runs. They
-    keep their ids and count as runs with that value.
+    If you add the parameter to a task with stored runs, give `earlier`: the value that describes these runs. They keep
+    their ids and count as runs with that value.
     """
     return _field(
         default, kind="shape", help=help, at_least=at_least, at_most=at_most, choices=choices, earlier=earlier
@@ -112,9 +112,9 @@ def knob(
     between: tuple[float, float] | None = None,
     earlier: T | None = None,
 ) -> T:
-    """A number that may differ from lane to lane; `between` includes both ends. For `earlier` see `shape`."""
+    """A number that may differ between lanes; `between` includes both ends. For `earlier` see `shape`."""
     if isinstance(default, str):
-        raise TypeError(f"a knob is a number, not the string {default!r}; make it a shape")
+        raise TypeError(f"a knob must be a number, not the string {default!r}; make it a shape")
     low, high = between if between is not None else (at_least, at_most)
     return _field(
         default, kind="knob", help=help, at_least=low, at_most=high, above=above, below=below, earlier=earlier
@@ -127,7 +127,7 @@ def _field(default: T, choices: Sequence[Value] | None = None, **declared: Any) 
 
 
 def parameters_of(params: type) -> dict[str, Parameter]:
-    """The declared parameters of a task's `Params` class, in order of declaration."""
+    """The parameters of a task's `Params` class, in order of declaration."""
     return _declared(params)
 
 

@@ -1,4 +1,4 @@
-"""Find tasks by name: ours and those of any installed package, through the entry point group `mislabel.tasks`."""
+"""Find tasks by name: ours and those of other packages, through the entry point group `mislabel.tasks`."""
 
 from functools import cache
 from importlib.metadata import entry_points
@@ -11,13 +11,13 @@ GROUP = "mislabel.tasks"
 
 
 def task_names() -> list[str]:
-    """Names of all installed tasks. Imports none of them."""
+    """The names of all installed tasks, without importing them."""
     return sorted({point.name for point in entry_points(group=GROUP)})
 
 
 @cache
 def find_task(name: str) -> "Task[Any]":
-    """The task of that name; KeyError where none is installed."""
+    """The task with this name; KeyError if it is not installed."""
     points = {(point.value, point) for point in entry_points(group=GROUP, name=name)}
     if not points:
         raise KeyError(name)
@@ -25,5 +25,5 @@ def find_task(name: str) -> "Task[Any]":
         raise ValueError(f"task {name!r} is declared twice: {' and '.join(sorted(value for value, _ in points))}")
     task: Task[Any] = points.pop()[1].load()
     if task.name != name:
-        raise ValueError(f"entry point {name!r} leads to a task that calls itself {task.name!r}; make them agree")
+        raise ValueError(f"entry point {name!r} refers to a task with the name {task.name!r}; make them equal")
     return task

@@ -1,7 +1,7 @@
-"""What a task is: typed parameters, declared metrics, and three functions of an explicit state.
+"""The task contract: typed parameters, declared metrics, and three functions of an explicit state.
 
-`init`, `advance` and `measure` work on all lanes at once and know nothing of who calls them. Everything else (loop,
-checkpoint, dropping of lanes) is written once, in `mislabel.tasks.pack`.
+`init`, `advance` and `measure` work on all lanes at once and don't know their caller. Everything else (the loop,
+checkpoints, dropping lanes) is written once, in `mislabel.tasks.pack`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,15 +14,15 @@ from mislabel.tasks.lanes import Lanes, P
 from mislabel.tasks.parameters import Parameter, Value, parameters_of
 
 State = Mapping[str, Tensor]
-"""Tensors with the lane axis first. What draws alone determine belongs in `lanes.once` instead."""
+"""Tensors with the lane axis first. Data that depend only on random draws belong in `lanes.once` instead."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One thing measured.
+    """One measured quantity.
 
-    A metric `per` neuron (or whatever the word) is an array per lane, kept at the run's snapshots only.
-    Where a metric `may_be_absent`, nan says that there is nothing to measure (yet), not that the run diverged.
+    A metric `per` neuron (or per anything else) is an array per lane, stored only at the run's snapshots. If a metric
+    `may_be_absent`, nan means that there is nothing to measure (yet), not that the run diverged.
     """
 
     help: str
@@ -46,23 +46,23 @@ def _no_weights(lanes: Lanes[Any], state: State) -> State:
 class Task(Generic[P]):
     name: str
     version: int
-    """Raise it when the same parameters give other numbers: results of the old version are then not reused."""
+    """Raise it when the same parameters give other numbers. Results of the old version are then not reused."""
     params: type[P]
     metrics: Mapping[str, Metric]
     init: Callable[[Lanes[P]], State]
     advance: Callable[[Lanes[P], State, int, int], State]
     measure: Callable[[Lanes[P], State], Mapping[str, Tensor]]
     conflicts: Callable[[P], Iterable[str]] = field(default=_no_conflicts)
-    """Sentences on what is wrong between parameters that are each within their own bounds."""
+    """Sentences about conflicts between parameters that are each within their own bounds."""
     data: Callable[[P], Mapping[str, str]] = field(default=_no_data)
-    """Data sets that a run reads, by name, each with its checksum; raises AbsentData if one is missing."""
+    """The checksums of the data sets that a run reads, by name; raises AbsentData if one is missing."""
     weights: Callable[[Lanes[P], State], State] = field(default=_no_weights)
-    """What a run has trained, for use elsewhere: by the names under which it is loaded there, lane first."""
+    """The trained weights of a run, lane first, by the names under which other programs load them."""
     block: int = 1
-    """`advance` is called from and to frames and multiples of this, never in between."""
+    """`advance` starts and stops only at frames and at multiples of this number."""
     largest_pack: int | None = None
     small: Mapping[str, Value] = field(default_factory=dict)
-    """Settings with which a step takes next to no time, for tests and first tries; all others keep their defaults."""
+    """Settings that make a step fast, for tests; all other parameters keep their defaults."""
 
     @property
     def parameters(self) -> dict[str, Parameter]:
@@ -78,16 +78,16 @@ class Task(Generic[P]):
 
     @property
     def has_weights(self) -> bool:
-        """Whether a run's weights can be kept."""
+        """Whether a run's weights can be stored."""
         return self.weights is not _no_weights
 
     @property
     def scalars(self) -> list[str]:
-        """Metrics that are one number per lane."""
+        """The metrics with one number per lane."""
         return [name for name, metric in self.metrics.items() if metric.per is None]
 
     def settings(self, values: Mapping[str, Value]) -> P:
-        """The task's Params from plain values, which must be valid."""
+        """The task's Params from plain, valid values."""
         declared = self.parameters
         return self.params(**{name: declared[name].typed(value) for name, value in values.items()})  # type: ignore[arg-type]
 

@@ -74,7 +74,7 @@ def get(names: tuple[str, ...], folder: str | None, source: str | None, size: in
 def _get_one(name: str, root: Path, source: str | None, size: int) -> None:
     from mislabel.tasks.data.catalogue import SOURCES
     from mislabel.tasks.data.folder import shown
-    from mislabel.tasks.data.images import EMBEDDED, images, is_own, mend
+    from mislabel.tasks.data.images import EMBEDDED, images, is_own, repair
     from mislabel.tasks.data.own import convert_folder
 
     if name == EMBEDDED:
@@ -86,7 +86,7 @@ def _get_one(name: str, root: Path, source: str | None, size: int) -> None:
             origin = str(source)
         else:
             origin = SOURCES[name].fetch(root, show)
-            if mend(name, root):
+            if repair(name, root):
                 origin += ", converted again"
             found = images(name, root)
     say(f"{name}: {origin}; {_counts_of(_described(found))}, in {shown(root)}")

@@ -1,4 +1,4 @@
-"""The data sets that can be fetched: their files with checksums, where they come from, and what is in them."""
+"""The data sets that can be fetched: their files with checksums, their sources, and how to read them."""
 
 import tarfile
 import warnings
@@ -26,18 +26,18 @@ class Source:
     name: str
     help: str
     megabytes: int
-    """To download."""
+    """Size of the download."""
     folder: str
-    """Of its files, in the data folder."""
+    """Where its files are in the data folder."""
     md5: Mapping[str, str]
     """Checksum of each file."""
     download: Callable[[Path, Show], None]
-    """Fetch the files from where torchvision does; given are their folder and who wants to know of progress."""
+    """Fetch the files from torchvision's source, into a folder, with a callback for progress."""
     read: Callable[[Path], tuple[Tensors, Tensors, tuple[str, ...]]]
-    """Training and test part, and the names of the classes, from the data folder."""
+    """Read training part, test part and class names from the data folder."""
 
     def faults(self, root: Path) -> list[str]:
-        """What is wrong with the files, each in a sentence; empty where all are there and as they should be."""
+        """A sentence about each missing or damaged file; empty if all files are right."""
         found = []
         for name, md5 in self.md5.items():
             path = root / self.folder / name
@@ -52,7 +52,7 @@ class Source:
         return all((root / self.folder / name).exists() for name in self.md5)
 
     def fetch(self, root: Path, show: Show) -> str:
-        """Have all files there, whole and checked; returns where they came from. FetchError where no way works."""
+        """Fetch all files and check them; returns where they came from. FetchError if no source works."""
         with alone(root, self.name):
             if not self.faults(root):
                 return "there already"
@@ -70,7 +70,7 @@ class Source:
 
 
 def _idx(name: str, dataset: str, help: str, megabytes: int, md5: tuple[str, str, str, str]) -> Source:
-    """A data set in the files of MNIST."""
+    """A data set in MNIST's file format."""
 
     def fetch(to: Path, show: Show) -> None:
         published = getattr(vision("datasets"), dataset)
@@ -110,7 +110,7 @@ def _download_cifar10(to: Path, show: Show) -> None:
 
 def _read_cifar10(root: Path) -> tuple[Tensors, Tensors, tuple[str, ...]]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy has its doubts about pickles of 2009
+        warnings.simplefilter("ignore")  # numpy warns about pickles from 2009
         parts = [vision("datasets").CIFAR10(root, train=train) for train in (True, False)]
     train, test = (
         (torch.from_numpy(np.ascontiguousarray(part.data.transpose(0, 3, 1, 2))), torch.tensor(part.targets))
@@ -132,7 +132,7 @@ _CIFAR10_MD5 = {
 SOURCES: Mapping[str, Source] = {
     source.name: source
     for source in (
-        # torchvision checks the packed files; these are the checksums of what is in them.
+        # torchvision checks the compressed files; these are the checksums of their contents.
         _idx(
             "mnist", "MNIST", "handwritten digits, 28×28, 60,000 and 10,000 for testing", 12,
             ("6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624",

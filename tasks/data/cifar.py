@@ -1,7 +1,7 @@
-"""CIFAR-10's own files, bit for bit, from its images, labels and file names.
+"""Rebuild CIFAR-10's original files, bit for bit, from its images, labels and file names.
 
-Packages carry the images in other formats. What is checked, and what torchvision reads, are the pickles that Python 2
-wrote in 2009; they hold nothing else.
+Packages contain the images in other formats. torchvision reads and checks the original pickles, which Python 2 wrote in
+2009; they contain nothing else.
 """
 
 import lzma
@@ -17,13 +17,13 @@ _MOST_AT_ONCE = 1000
 
 
 def filenames() -> list[bytes]:
-    """Names of the 60,000 images, training batches first."""
+    """The file names of the 60,000 images, training batches first."""
     packed = (files("mislabel.tasks.data") / "cifar10_filenames.txt.xz").read_bytes()
     return lzma.decompress(packed).split()
 
 
 def batch_pickle(title: str, pixels: np.ndarray, labels: Sequence[int], names: Sequence[bytes]) -> bytes:
-    """A file of 10,000 images: `pixels` (10000, 3072), all red ones of an image first."""
+    """A file of 10,000 images: `pixels` is (10000, 3072), with all red pixels of an image first."""
     array = [
         _text(b"data"), _put(6), b"cnumpy.core.multiarray\n_reconstruct\n", _put(7), b"cnumpy\nndarray\n", _put(8),
         b"K\0\x85U\x01b\x87R", _put(9), b"(K\x01M\x10'M\x00\x0c\x86cnumpy\ndtype\n", _put(10),

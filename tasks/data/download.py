@@ -1,4 +1,4 @@
-"""Download a file: with progress, from where an interrupted download ended, and checked."""
+"""Download a file, with progress and a checksum; an interrupted download continues."""
 
 import os
 import urllib.error
@@ -10,18 +10,18 @@ from pathlib import Path
 from mislabel.tasks.data.folder import md5_of
 
 Show = Callable[[str, int, int], None]
-"""Told what is being fetched, how many bytes there are, and of how many (0 where it is not known)."""
+"""Called with the name of what is being fetched, the bytes so far and the total (0 if unknown)."""
 
 _PIECE = 1 << 18
 _SECONDS = 30.0
 
 
 class FetchError(Exception):
-    """Data could not be fetched this way; another may do."""
+    """Data could not be fetched from one source; another source may work."""
 
 
 def download(url: str, to: Path, md5: str, show: Show) -> None:
-    """Leave the file at `url` under `to`; FetchError where it can't be had or is not the one expected."""
+    """Download `url` to `to`; FetchError if that fails or the file is not the expected one."""
     if to.exists() and md5_of(to) == md5:
         return
     to.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def download(url: str, to: Path, md5: str, show: Show) -> None:
         raise FetchError(f"{url}: {getattr(error, 'reason', None) or error}") from None
     if md5_of(part) != md5:
         part.unlink()
-        raise FetchError(f"{url}: gave another file than expected (md5)")
+        raise FetchError(f"{url}: the file is not the expected one (md5 differs)")
     os.replace(part, to)
 
 
@@ -47,12 +47,12 @@ def _fetch(url: str, part: Path, show: Show) -> None:
     try:
         response = urllib.request.build_opener().open(request, timeout=_SECONDS)
     except urllib.error.HTTPError as error:
-        if error.code != 416:  # what is there is longer than the file: it is of another one
+        if error.code != 416:  # the partial file is longer than the file, so it is another one
             raise
         part.unlink()
         return _fetch(url, part, show)
     with response:
-        if response.status != 206:  # the server does not resume
+        if response.status != 206:  # the server does not support resuming
             has = 0
         total = has + int(response.headers.get("Content-Length") or 0)
         with open(part, "ab" if has else "wb") as file:

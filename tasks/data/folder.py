@@ -1,4 +1,4 @@
-"""Where data sets lie, and how files there are written: whole or not at all, by one process at a time."""
+"""The data folder: where it is, and how files in it are written: atomically, by one process at a time."""
 
 import hashlib
 import os
@@ -14,35 +14,35 @@ VARIABLE = "MISLABEL_DATA"
 
 
 def data_folder(given: str | Path | None = None) -> Path:
-    """The folder that is given, else that of the environment variable, else one in the user's cache."""
+    """The given folder, else that of the environment variable, else one in the user's cache."""
     chosen = given or os.environ.get(VARIABLE)
     return Path(chosen).expanduser().absolute() if chosen else _usual_folder()
 
 
 def folder_option(folder: Path) -> str:
-    """What `mislabel data` must be told to look there, wherever it is typed; nothing for the user's cache."""
+    """The option that makes `mislabel data` use this folder, from any directory; empty for the default folder."""
     return "" if folder == _usual_folder() else f" --folder {shlex.quote(str(folder))}"
 
 
 def chosen_folder() -> str | None:
-    """The folder that this process was told of, for processes elsewhere: they have another folder to start from."""
+    """The data folder set for this process, as an absolute path for processes elsewhere; None if not set."""
     chosen = os.environ.get(VARIABLE)
     return _wherever(chosen) if chosen else None
 
 
 def choose_folder(folder: str | None) -> None:
-    """Look for data sets there from now on, in this process and those it starts; None leaves it as it is."""
+    """Use this data folder from now on, in this process and those it starts; None changes nothing."""
     if folder:
         os.environ[VARIABLE] = _wherever(folder)
 
 
 def _wherever(folder: str) -> str:
-    """The folder as it is written in any other folder; ~ is left to the machine that it is read on."""
+    """The folder as an absolute path; ~ is resolved by the machine that uses it."""
     return folder if folder.startswith("~") else os.path.abspath(folder)
 
 
 def shown(path: Path) -> str:
-    """The path as people write it."""
+    """The path with ~ for the home folder."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
@@ -64,7 +64,7 @@ def alone(folder: Path, name: str) -> Iterator[None]:
 
 
 def md5_of(path: Path) -> str:
-    """As torchvision gives them: they tell damage, not malice."""
+    """The MD5 checksum, as in torchvision: it detects damage, not attacks."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 

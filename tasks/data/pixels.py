@@ -1,7 +1,8 @@
-"""Pixels of many image files as one array, which may be larger than memory, and takes hours to read for the largest.
+"""Read the pixels of many image files into one array, which may be larger than memory.
 
-They are read by all cores into a file, in the order of the list. A reading that was interrupted, or came to a file that
-is no image, goes on where it was, if what it has read is the same.
+All cores read the files, in order, into one file on disk; for the largest data sets this takes hours. After an
+interruption, or after a file that is not an image, reading continues where it stopped, if the files read so far are
+unchanged.
 """
 
 import hashlib
@@ -23,17 +24,18 @@ from mislabel.tasks.data.images import DataError
 if TYPE_CHECKING:
     from PIL import Image
 
-# Images that are read between two notes of how many there are.
+# The number of images between two records of progress.
 _STRETCH = 256
-# Pillow's modes for whole numbers of 32 bits and for fractions: no file says which of them is white.
+# Pillow's modes for 32-bit integers and floats: files don't say which value is white.
 _WITHOUT_WHITE = ("I", "F")
 
 
 @contextmanager
 def pixels_of(files: Sequence[str], size: int, folder: Path, show: Show) -> Iterator[np.ndarray]:
-    """Squares of `size` pixels, (n 3 h w), or (n 1 h w) where all are grey; the folder is gone when the body ends well.
+    """The images as squares of `size` pixels: (n 3 h w), or (n 1 h w) if all are grey.
 
-    Each is cut to its middle square. What is transparent is black. DataError names a file that can't be used.
+    Each image is cropped to its central square. Transparent pixels are black. DataError names a file that can't be
+    used. The folder is removed if the body of the `with` statement succeeds.
     """
     folder.mkdir(parents=True, exist_ok=True)
     read = _Read(files, size, folder)
@@ -51,7 +53,7 @@ def pixels_of(files: Sequence[str], size: int, folder: Path, show: Show) -> Iter
 
 
 class _Read:
-    """How far a reading has come, as noted in its folder, and of which files: later ones may have been mended since."""
+    """The progress of reading, recorded in the folder with a digest of the files read; other files may change."""
 
     def __init__(self, files: Sequence[str], size: int, folder: Path) -> None:
         self._files, self._note = files, folder / "read.json"
@@ -74,7 +76,7 @@ class _Read:
             path.write_text(json.dumps({"what": what, "done": done, "grey": self.grey}))
 
     def _digest(self, done: int) -> str:
-        """Of so many files, by name, size and time."""
+        """A digest of the first `done` files, by name, size and time."""
         for file in self._files[self.done : done]:
             about = os.stat(file)
             self._found.update(f"\n{file} {about.st_size} {about.st_mtime_ns}".encode())
@@ -87,19 +89,19 @@ def _square(file: str, size: int) -> np.ndarray:
     try:
         with Image.open(file) as image:
             if image.mode in _WITHOUT_WHITE:
-                text = f"{file} has pixels of mode {image.mode}, which don't say how bright they are"
+                text = f"{file} has pixels of mode {image.mode}, which has no defined brightness"
                 raise DataError(f"{text}; convert it to 8 bits")
             upright = _coloured(ImageOps.exif_transpose(image))
     except (DataError, MemoryError):
         raise
-    except Exception as error:  # of any kind: each format has its own reader, which trips where the file is broken
+    except Exception as error:  # each format has its own reader, with its own errors
         reason = str(error) or type(error).__name__
         raise DataError(f"{file} is not an image that can be read: {reason}") from None
     return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
 
 
 def _coloured(image: "Image.Image") -> "Image.Image":
-    """In colours of 8 bits, over black where it is transparent: what lies hidden there is not part of the image."""
+    """The image in 8-bit colours, over black where it is transparent."""
     from PIL import Image
 
     if image.mode.startswith("I;16"):

@@ -1,7 +1,7 @@
-"""torchvision, also where its compiled operators can't be loaded.
+"""Import torchvision even if its compiled operators can't be loaded.
 
-Beside a CPU build of torch, the torchvision of a package registry has operators for CUDA that don't load, and its
-import then fails on two that it takes for granted. Its data sets, transforms and models use none of them: declaring the
+With a CPU build of torch, the torchvision of a package registry has operators for CUDA that don't load. Its import then
+fails, because it expects two of them to exist. Its data sets, transforms and models use none of them, so declaring the
 two is enough.
 """
 
@@ -21,7 +21,7 @@ _MISSING = (
 
 @cache
 def _declared() -> torch.library.Library:
-    """Kept for good: what a library declares goes with it."""
+    """Cached forever, because declarations end with their library object."""
     library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
     for schema in _MISSING:
         library.define(schema)  # type: ignore[no-untyped-call]
@@ -29,7 +29,7 @@ def _declared() -> torch.library.Library:
 
 
 def vision(module: str) -> ModuleType:
-    """torchvision's module of that name, such as `datasets` or `models.resnet`."""
+    """torchvision's module with this name, such as `datasets` or `models.resnet`."""
     try:
         return _imported(module)
     except RuntimeError as error:

@@ -1,21 +1,21 @@
-"""Memory that tensors have freed is kept for the next ones, and given back to the system when a pack has ended.
+"""Keep freed memory for the next tensors, and return it to the system when a pack has ended.
 
-glibc gives each large block back as soon as it is freed. The next operation then gets fresh pages, which the system
-clears one by one: a third of the time of a pack whose tensors have some megabytes. CUDA's allocator is torch's own, and
-keeps what is freed anyway.
+glibc returns each large block to the system when it is freed. The next operation then gets new pages, which the system
+must clear: this takes a third of the time of a pack with tensors of some megabytes. On CUDA, torch has its own
+allocator, which keeps freed memory.
 """
 
 import ctypes
 from functools import cache
 
-# Of glibc's <malloc.h>. Blocks below the threshold are not mapped each by itself; free memory below it is not trimmed.
+# From glibc's <malloc.h>. Blocks below the thresholds are neither mapped separately nor trimmed.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _LARGEST = 2**31 - 1
 
 
 @cache
 def keep_freed() -> None:
-    """From now on, in this process. Does nothing where the C library is another than glibc."""
+    """Keep freed memory from now on, in this process. Does nothing if the C library is not glibc."""
     glibc = _glibc()
     if glibc is not None:
         glibc.mallopt(_MMAP_THRESHOLD, _LARGEST)
@@ -23,7 +23,7 @@ def keep_freed() -> None:
 
 
 def give_back() -> None:
-    """What has been kept so far."""
+    """Return the memory that is free now to the system."""
     glibc = _glibc()
     if glibc is not None:
         glibc.malloc_trim(0)

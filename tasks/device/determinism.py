@@ -1,13 +1,13 @@
-"""Arithmetic that gives the same numbers each time, in the precision that a run asks for."""
+"""Make torch's arithmetic deterministic, in the precision that a run asks for."""
 
 import torch
 
 
 def make_deterministic(device: torch.device) -> None:
-    """From now on, in this process.
+    """Make results on this device deterministic from now on, in this process.
 
-    On a GPU, torch would else round the inputs of float32 convolutions to ten bits, and let cuDNN choose ways of adding
-    gradients up that differ from one time to the next: a resumed run would not be the one that was interrupted.
+    By default, on a GPU, torch rounds the inputs of float32 convolutions to ten bits, and cuDNN may sum gradients in a
+    different order each time. A resumed run would then differ from an uninterrupted one.
     """
     if device.type == "cuda":
         torch.backends.cudnn.deterministic = True

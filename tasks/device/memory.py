@@ -1,4 +1,4 @@
-"""How much memory some work on tensors takes at its peak, on any device, and how it shows that there is too little."""
+"""Measure the peak memory of work on tensors, on any device, and recognize out-of-memory errors."""
 
 import os
 import weakref
@@ -9,39 +9,39 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# Of errors that come as RuntimeError: of the CPU's allocator, and of CUDA libraries with allocators of their own.
+# Texts of out-of-memory errors that are RuntimeErrors: from the CPU's allocator and from CUDA libraries.
 _SIGNS = ("can't allocate memory", "not enough memory", "STATUS_ALLOC_FAILED", "CUDA error: out of memory")
 
 
 def peak_bytes(device: torch.device, work: Callable[[], object]) -> int:
-    """Bytes of tensors alive at once while `work` runs. What it returns counts as alive until the end."""
+    """The largest number of bytes of tensors alive while `work` runs. Its result counts as alive until the end."""
     if device.type == "cuda":
         before = int(torch.cuda.memory_allocated(device))
         torch.cuda.reset_peak_memory_stats(device)
         work()
         return int(torch.cuda.max_memory_allocated(device)) - before
-    watched = _Watched()
-    with watched:
+    counter = _StorageCounter()
+    with counter:
         work()
-    return watched.peak
+    return counter.peak
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this is how torch or numpy say that memory does not suffice, on any device."""
+    """Whether this is an out-of-memory error of torch or numpy, on any device."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
 
 
 def memory_of(device: torch.device) -> int:
-    """Bytes that the device has in all."""
+    """The total memory of the device, in bytes."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-class _Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the storages that operations make, from the moment they appear until they are freed."""
+class _StorageCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the storages that operations allocate, until they are freed."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -51,7 +51,7 @@ class _Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Otherwise torch imports its whole compiler, which takes seconds.
+        # Otherwise torch imports its compiler, which takes seconds.
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

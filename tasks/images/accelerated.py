@@ -1,7 +1,7 @@
-"""Networks that train faster on a GPU, with results that are a little other: in bfloat16, or compiled.
+"""Train networks faster on a GPU, with slightly different results: in bfloat16, or compiled.
 
-Of the half precisions bfloat16 alone is offered: it has float32's range, so that small gradients don't vanish and a
-loss needs no scaling. Weights, gradients, sums of batch norm and steps stay in float32.
+Only bfloat16 is offered for mixed precision: it has the range of float32, so small gradients don't vanish and the loss
+needs no scaling. Weights, gradients, sums of batch norm and updates stay in float32.
 """
 
 import importlib
@@ -21,7 +21,7 @@ AUTOCASTS = ("none", "bfloat16")
 
 @lru_cache(maxsize=32)
 def accelerated(network: Network, autocast: str, compiled: bool) -> Network:
-    """The network, trained as these parameters say; it has the same state."""
+    """The network with mixed precision or compilation; it has the same state."""
     return Accelerated(network, autocast, compiled) if autocast != "none" or compiled else network
 
 
@@ -43,17 +43,17 @@ class Accelerated(Network):
 
 
 def refuse_without_compiler() -> None:
-    """RuntimeError where torch.compile can't work, which would say so less plainly."""
+    """Raise RuntimeError if torch.compile can't work; its own error is hard to understand."""
     if not any(map(shutil.which, (os.environ.get("CXX") or "g++", "clang++"))):
         raise RuntimeError(
-            "compiled: torch.compile needs a C++ compiler, and there is no g++ or clang++ on this machine; "
+            "compiled: torch.compile needs a C++ compiler, but this machine has neither g++ nor clang++; "
             "install one, or leave compiled at false"
         )
 
 
 @cache
 def _prepare_compiler() -> None:
-    """torch's compiler is made of parts that torch itself warns of when it loads them."""
+    """Import torch's compiler without the warnings that torch raises about its own modules."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         importlib.import_module("torch._inductor.compile_fx")

@@ -1,7 +1,7 @@
-"""Fully connected networks, with steps of gradient descent that are written by hand.
+"""Fully connected networks with hand-written steps of gradient descent.
 
-A step is a few products of matrices, so what else it does costs as much: to record operations, to write gradients down
-and read them again. Here each product adds its gradient to the weights at once.
+A step is a few matrix products, so all other work costs as much: recording operations, writing and reading gradients.
+Here each product adds its gradient directly to the weights.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,9 +24,9 @@ class DenseNetwork(LayeredNetwork):
         momentum: Tensor | None = None,
         velocity: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Move the weights, in place, as `gradients` and `descend` together do; inputs are (l b d).
+        """Update the weights in place, like `gradients` and `descend` together; inputs are (l b d).
 
-        There may be fewer inputs than the network has, if the first layer's weights in this state are fewer as well.
+        Inputs may have fewer features than the network if the first layer's weights in this state have fewer, too.
         """
         layers = [name.removesuffix(".weight") for name in self.weights if name.endswith(".weight")]
         inputs = [x]
@@ -41,7 +41,7 @@ class DenseNetwork(LayeredNetwork):
         g = descent.begun(g)
         for name, h in zip(reversed(layers), reversed(inputs), strict=True):
             factor, after = self._factors[name], g
-            if h is not x:  # by the weights as they are before the step
+            if h is not x:  # uses the weights before the step
                 g = torch.bmm(g, state[f"{name}.weight"].mT)
                 g = torch.ops.aten.threshold_backward(g if factor == 1 else g.mul_(factor), h, 0)
             descent.place(f"{name}.weight").baddbmm_(h.mT, after, alpha=factor)
@@ -50,7 +50,7 @@ class DenseNetwork(LayeredNetwork):
 
 
 class _Descent:
-    """Where a step's gradients are added to: the velocity, or the weights themselves if they come times -rate."""
+    """The tensors to which a step adds its gradients: velocities, or the weights, with gradients times -rate."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class _Descent:
         self._momentum, self._velocity = momentum, velocity
 
     def begun(self, g: Tensor) -> Tensor:
-        """Derivatives with respect to the outputs, as the layers before get them."""
+        """The derivatives with respect to the outputs, scaled for backpropagation."""
         return g if self._velocity is not None else g * -self._rate[:, None, None]
 
     def place(self, name: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""Derivatives of a pack's networks: of each lane's loss, of each sample, and along a direction."""
+"""Derivatives of a pack's networks: of each lane's loss, of each sample's output, and along a direction."""
 
 import importlib
 import warnings
@@ -18,11 +18,11 @@ Loss = Callable[[Tensor], Tensor]
 def gradients(
     network: Network, state: Mapping[str, Tensor], x: Tensor, loss: Loss, *, training: bool = True
 ) -> tuple[dict[str, Tensor], Seen]:
-    """The gradient of each lane's own loss with respect to its own weights, by name, and the pass it is of."""
+    """The gradient of each lane's loss with respect to its weights, by name, and the forward pass."""
     weights = {name: tensor.detach().requires_grad_() for name, tensor in network.trained(state).items()}
     with torch.enable_grad():
         seen = network.forward({**state, **weights}, x, training=training)
-        # Lanes don't touch each other, so the derivative of the sum is that of each.
+        # Lanes are independent, so the derivative of the sum is that of each lane.
         found = torch.autograd.grad(loss(seen.outputs).sum(), list(weights.values()))
     buffers = {name: tensor.detach() for name, tensor in seen.buffers.items()}
     return dict(zip(weights, found, strict=True)), Seen(seen.outputs.detach(), buffers=buffers)
@@ -37,10 +37,10 @@ def descend(
     momentum: Tensor | None = None,
     velocity: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Move the weights, in place, by a step of gradient descent, as torch's SGD does.
+    """Update the weights in place by a step of gradient descent, like torch's SGD.
 
-    Rate, weight decay and momentum are each lane's own (l). Momentum needs a velocity, by the names of the weights,
-    which starts at 0, is moved too, and is part of a task's state.
+    Rate, weight decay and momentum have one value per lane (l). Momentum needs velocities by the names of the weights.
+    They start at 0, are updated too, and are part of a task's state.
     """
     for name, w in weights.items():
         column, step = [-1, *[1] * (w.dim() - 1)], grads[name]
@@ -61,7 +61,7 @@ def step(
     momentum: Tensor | None = None,
     velocity: Mapping[str, Tensor] | None = None,
 ) -> Mapping[str, Tensor]:
-    """A step on each lane's own loss, in place, see `descend`; gives buffers, which are to be put into the state."""
+    """Take a step on each lane's loss, in place, see `descend`; returns the new buffers, for the state."""
     if isinstance(network, DenseNetwork) and x.dim() == 5:
         network.step(state, x.flatten(2), loss, rate, decay, momentum, velocity)
         return {}
@@ -73,9 +73,9 @@ def step(
 def sample_gradients(
     network: Network, state: Mapping[str, Tensor], x: Tensor, of: Callable[[Tensor], Tensor] | None = None
 ) -> dict[str, Tensor]:
-    """The gradient of each sample's output, or of what `of` makes of its outputs (k), by name; (l, b, *size).
+    """The gradient of each sample's output, or of the function `of` of its outputs (k), by name; (l, b, *size).
 
-    Images are (l b c h w), or (b c h w) for all lanes alike. Batch norm, which would mix samples, is as in evaluation.
+    Images are (l b c h w), or (b c h w) for all lanes. Batch norm is in evaluation mode, as it would mix samples.
     """
     value = of or (lambda outputs: outputs.squeeze(0))
     buffers = {name: state[name] for name in network.buffers}
@@ -94,29 +94,29 @@ def sample_gradients(
 def along(
     network: Network, state: Mapping[str, Tensor], direction: Mapping[str, Tensor], x: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Outputs, and their derivative when the weights move in this direction (by name, lane first); (l b k) each."""
+    """Outputs and their derivative along this direction of the weights (by name, lane first); (l b k) each."""
 
     def outputs(weights: dict[str, Tensor]) -> Tensor:
         return network.forward({**state, **weights}, x).outputs
 
     _prepare_forward_mode()
     weights = network.trained(state)
-    said, change = torch.func.jvp(outputs, (weights,), ({name: direction[name] for name in weights},))[:2]
-    return said, change
+    outputs_at, change = torch.func.jvp(outputs, (weights,), ({name: direction[name] for name in weights},))[:2]
+    return outputs_at, change
 
 
 @cache
 def _prepare_forward_mode() -> None:
-    """torch compiles some rules when they are first needed, in a way that it warns of itself."""
+    """Import torch's rules for forward mode without the warnings that it raises about its own modules."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         importlib.import_module("torch._decomp.decompositions_for_jvp")
 
 
 def linearized(network: Network, start: Mapping[str, Tensor], weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
-    """Outputs of the network that is linear in its weights, with the tangent at `start`; (l b k).
+    """Outputs of the network linearized in its weights around `start`; (l b k).
 
-    Differentiable with respect to `weights`: their gradient is that of the linearized network.
+    Differentiable with respect to `weights`; the gradient is that of the linearized network.
     """
-    said, change = along(network, start, {name: weights[name] - start[name] for name in network.weights}, x)
-    return said + change
+    outputs_at, change = along(network, start, {name: weights[name] - start[name] for name in network.weights}, x)
+    return outputs_at + change

@@ -1,4 +1,4 @@
-"""Networks that are written with layers of all lanes."""
+"""Networks written with `Layers`, which process all lanes at once."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from mislabel.tasks.images.architectures import KINDS, Kind
 from mislabel.tasks.images.layers import Declaration, Layers
 from mislabel.tasks.images.network import Network, Seen
 
-# On a CPU, lanes share an operation while their images are at most this many numbers, and a lane's batch goes through
-# the layers in parts of at most so many: they should fit into a cache.
+# On a CPU, activations should fit into the cache. Lanes share an operation while their activations have at most
+# _SHARED_NUMBERS numbers; a lane's batch is processed in parts with at most _PART_NUMBERS.
 _SHARED_NUMBERS = 1 << 19
 _PART_NUMBERS = 1 << 21
 
@@ -43,13 +43,13 @@ class LayeredNetwork(Network):
         return _joined(parts, dim=0)
 
     def _together(self, x: Tensor) -> int:
-        """How many lanes go through the layers at once."""
+        """The number of lanes that are processed at once."""
         if x.device.type != "cpu" or not self._largest:
             return 1 << 30
         return max(1, _SHARED_NUMBERS // (self._largest * max(1, x.shape[-4])))
 
     def _in_parts(self, state: Mapping[str, Tensor], x: Tensor, lanes: int, training: bool, watch: bool) -> Seen:
-        """A pass whose images go through the layers a part at a time, there and back, where nothing mixes them."""
+        """A pass that processes the images in parts, forward and backward, unless batch norm mixes them."""
         most = max(1, _PART_NUMBERS // self._largest) if x.device.type == "cpu" and self._largest else 1 << 30
         count = x.shape[-4]
         if count <= most or (training and self.buffers):
@@ -58,15 +58,15 @@ class LayeredNetwork(Network):
         return _joined([self._pass(state, piece, lanes, training, watch) for piece in pieces], dim=1)
 
     def _pass(self, state: Mapping[str, Tensor], x: Tensor, lanes: int, training: bool, watch: bool) -> Seen:
-        # A lane by itself: with colours last, convolutions need not bring images into an order of their own.
+        # For a single lane, with channels last, convolutions need not reorder the images.
         last = lanes == 1 and (self._together(x) == 1 or torch.is_autocast_enabled(x.device.type))
-        net = Layers(state, lanes, training=training, watch=watch, start=self._start, ntk=self._ntk, colours_last=last)
+        net = Layers(state, lanes, training=training, watch=watch, start=self._start, ntk=self._ntk, channels_last=last)
         outputs = self._kind.build(net, x, *self._sizes)
         return Seen(outputs, net.hidden, net.buffers)
 
 
 def _joined(parts: Sequence[Seen], dim: int) -> Seen:
-    """What parts of the lanes, or of the images, have seen, as one."""
+    """The results for parts of the lanes, or of the images, joined."""
     return Seen(
         torch.cat([part.outputs for part in parts], dim),
         {name: torch.cat([part.hidden[name] for part in parts], dim) for name in parts[0].hidden},

@@ -1,11 +1,11 @@
-"""Layers of many networks at once, with which architectures are written as plain functions.
+"""Layers of many networks at once, for writing architectures as plain functions.
 
-A pack's networks are one network: the lanes of images are folded into their channels, so that a convolution in as many
-groups as there are lanes, a batch norm over all channels and a pooling each serve every lane at once; dense layers are
-batched products. Axes: images are (b, l·c, h, w), vectors are (l, b, d).
+The networks of a pack are computed as one network. The lanes of images are folded into channels, so that a convolution
+with one group per lane, a batch norm over all channels and a pooling process all lanes at once. Dense layers are
+batched matrix products. Axes: images are (b, l·c, h, w), vectors are (l, b, d).
 
-An architecture is a function of `Layers` and images. Called with a `Declaration`, which knows nothing but sizes, it
-says which weights it has; called with a pack's state, it computes.
+An architecture is a function of `Layers` and images. Called with a `Declaration`, which has only sizes, it declares its
+weights; called with a pack's state, it computes.
 """
 
 import math
@@ -21,7 +21,7 @@ STARTS = ("he", "lecun", "torch")
 
 
 class Layers:
-    """The layers of one pass through a pack's networks, and what is seen on the way."""
+    """The layers of one forward pass of a pack's networks, which record hidden activations."""
 
     def __init__(
         self,
@@ -32,22 +32,22 @@ class Layers:
         watch: bool = False,
         start: str = "he",
         ntk: bool = False,
-        colours_last: bool = False,
+        channels_last: bool = False,
     ) -> None:
         self.lanes = lanes
         self.hidden: dict[str, Tensor] = {}
-        """Activations of hidden layers, lane first, if they are watched."""
+        """Activations of hidden layers, lane first; empty without `watch`."""
         self.buffers: dict[str, Tensor] = {}
-        """State as this pass leaves it, if it is one of training."""
+        """Running statistics after this pass, in training mode."""
         self._state = state
         self._training = training
         self._watch = watch
         self._start = start
         self._ntk = ntk
-        self._format = torch.channels_last if colours_last else torch.contiguous_format
+        self._format = torch.channels_last if channels_last else torch.contiguous_format
 
     def folded(self, x: Tensor) -> Tensor:
-        """Images (l b c h w), or (b c h w) for all lanes alike, as (b, l·c, h, w)."""
+        """Images (l b c h w), or (b c h w) for all lanes, as (b, l·c, h, w)."""
         if x.dim() == 4:
             return x.repeat(1, self.lanes, 1, 1).contiguous(memory_format=self._format)
         if self.lanes == 1:
@@ -59,13 +59,14 @@ class Layers:
         return x.reshape(len(x), self.lanes, -1, *x.shape[2:]).transpose(0, 1)
 
     def vectors(self, x: Tensor) -> Tensor:
-        """Images (b, l·c, h, w), as a vector each: (l, b, c·h·w)."""
+        """Images (b, l·c, h, w) as vectors (l, b, c·h·w)."""
         return self.unfolded(x).flatten(2)
 
     def dense(self, name: str, x: Tensor, outputs: int, gain: float | None = None) -> Tensor:
-        """Vectors (l b d), or (b d) for all lanes alike, times weights (l d m), plus biases; (l b m).
+        """Vectors (l b d), or (b d) for all lanes, times weights (l d m), plus biases; (l b m).
 
-        Inputs come first: gradients are then laid out like weights, which makes a step a tenth faster.
+        The input axis of the weights comes first: gradients then have the layout of the weights, which makes a step a
+        tenth faster.
         """
         w, factor = self._kernel(name, (x.shape[-1], outputs), x.shape[-1], gain)
         bias = self._bias(name, outputs, x.shape[-1])[:, None]
@@ -92,41 +93,41 @@ class Layers:
         return self._seen(functional.conv2d(x, w, b, stride, padding, groups=self.lanes))
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        """Batch norm: by the batch's own statistics in training, which move the running ones; else by the latter."""
+        """Batch norm, with the batch's statistics in training, which update the running ones; else with those."""
         channels = (x.shape[1] // self.lanes,)
         scale = self._weight(f"{name}.weight", Weight(channels, constant=1.0))
         bias = self._weight(f"{name}.bias", Weight(channels))
         mean = self._weight(f"{name}.running_mean", Weight(channels, trained=False)).flatten()
         variance = self._weight(f"{name}.running_var", Weight(channels, constant=1.0, trained=False)).flatten()
         if self._training:
-            mean, variance = mean.clone(), variance.clone()  # torch moves them in place
+            mean, variance = mean.clone(), variance.clone()  # torch updates them in place
             self.buffers[f"{name}.running_mean"] = mean.view(self.lanes, -1)
             self.buffers[f"{name}.running_var"] = variance.view(self.lanes, -1)
         return functional.batch_norm(x, mean, variance, scale.flatten(), bias.flatten(), self._training)
 
     def active(self, name: str, x: Tensor, reused: bool = False, pool: int = 1) -> Tensor:
-        """ReLU, whose output is what is seen of a hidden layer, and then a max pool over squares of so many pixels.
+        """ReLU, whose output is recorded as a hidden activation, then a max pool over squares of `pool` pixels.
 
-        It overwrites x, unless that is used again.
+        It overwrites x, unless x is `reused`.
         """
         if pool > 1:
             if self._watch:
                 self.hidden[name] = self.unfolded(x.relu())
-            return functional.max_pool2d(x, pool).relu_()  # the same in this order, and there is less to do
+            return functional.max_pool2d(x, pool).relu_()  # the same in this order, with less work
         x = x.relu() if reused else x.relu_()
         if self._watch:
             self.hidden[name] = x if x.dim() == 3 else self.unfolded(x)
         return x
 
     def mish(self, name: str, x: Tensor) -> Tensor:
-        """Mish, x·tanh(log(1 + exp x)), of images; its output is what is seen of a hidden layer."""
+        """Mish, x·tanh(log(1 + exp x)), of images; its output is recorded as a hidden activation."""
         x = functional.mish(x)
         if self._watch:
             self.hidden[name] = self.unfolded(x)
         return x
 
     def _kernel(self, name: str, size: tuple[int, ...], fan_in: int, gain: float | None) -> tuple[Tensor, float]:
-        """The weights, and what they are to be multiplied by: in NTK parametrization they start with variance 1."""
+        """The weights and the factor to multiply them with; in NTK parametrization, weights start with variance 1."""
         gain = gain if gain is not None else math.sqrt(2) if self._start == "he" else 1.0
         if self._start == "torch":
             gain = 1 / math.sqrt(3)
@@ -147,22 +148,22 @@ class Layers:
 
 
 class Declaration(Layers):
-    """Notes which weights an architecture asks for, with tensors that have sizes alone."""
+    """Records the weights that an architecture uses, with meta tensors that only have sizes."""
 
     def __init__(self, start: str, ntk: bool) -> None:
         super().__init__({}, 1, start=start, ntk=ntk)
         self.weights: dict[str, Weight] = {}
         self.largest = 0
-        """Numbers in the largest image inside a network, per sample."""
+        """The size of the largest activation of a convolution, per sample."""
         self.factors: dict[str, float] = {}
-        """By layer, what its weights are multiplied by."""
+        """The factor on the weights of each layer."""
 
     def _kernel(self, name: str, size: tuple[int, ...], fan_in: int, gain: float | None) -> tuple[Tensor, float]:
         w, self.factors[name] = super()._kernel(name, size, fan_in, gain)
         return w, self.factors[name]
 
     def _weight(self, name: str, declared: Weight) -> Tensor:
-        assert name not in self.weights, f"two weights are called {name}"
+        assert name not in self.weights, f"two weights have the name {name}"
         self.weights[name] = declared
         return torch.empty(1, *declared.size, device="meta")
 

@@ -1,6 +1,6 @@
-"""A pack's networks as one: explicit state in, outputs out, each lane with its own weights and its own images.
+"""The networks of a pack as one network with an explicit state; each lane has its own weights and images.
 
-Running statistics of batch norm are part of the state (`buffers`); everything else in it is trained (`weights`).
+The running statistics of batch norm are part of the state (`buffers`); everything else is trained (`weights`).
 """
 
 import math
@@ -17,35 +17,35 @@ from mislabel.tasks.lanes import Lanes
 
 @dataclass(frozen=True)
 class Weight:
-    """A tensor of each network, and how it starts."""
+    """A tensor of each network and its initialization."""
 
     size: tuple[int, ...]
     deviation: float = 0.0
-    """Standard deviation at the start, before it is scaled; 0 for what starts as a constant."""
+    """Standard deviation of the initial values, before scaling; 0 if they are a constant."""
     constant: float = 0.0
     uniform: bool = False
-    """Whether it starts uniform instead of normal."""
+    """Whether initial values are uniform instead of normal."""
     trained: bool = True
-    """False for what is no weight but state: running means and variances."""
+    """False for buffers: running means and variances."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One pass through the networks."""
+    """The result of one forward pass."""
 
     outputs: Tensor  # l b k
     hidden: Mapping[str, Tensor] = field(default_factory=dict)
-    """Activations after ReLU by layer, (l b m) or (l b c h w); empty unless they are watched."""
+    """Activations after ReLU by layer, (l b m) or (l b c h w); empty without `watch`."""
     buffers: Mapping[str, Tensor] = field(default_factory=dict)
-    """Running statistics after a pass of training; to be put into the state."""
+    """Running statistics after a pass in training mode; the caller puts them into the state."""
 
     def active_shares(self) -> dict[str, Tensor]:
-        """By hidden layer, the mean share of neurons that fire on an image; (l)."""
+        """For each hidden layer, the mean share of neurons that fire on an image; (l)."""
         return {name: (h > 0).to(self.outputs.dtype).flatten(1).mean(dim=1) for name, h in self.hidden.items()}
 
 
 class Network(ABC):
-    """Networks of one kind and size."""
+    """Networks of one architecture and size."""
 
     def __init__(self, declared: Mapping[str, Weight]) -> None:
         self.weights = {name: weight for name, weight in declared.items() if weight.trained}
@@ -53,13 +53,13 @@ class Network(ABC):
 
     @abstractmethod
     def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Seen:
-        """Send images through: (l b c h w), or (b c h w) for the same ones in all lanes.
+        """A forward pass on images (l b c h w), or (b c h w) for the same images in all lanes.
 
-        In training, batch norm uses the batch's own statistics. `watch` keeps what hidden layers say.
+        In training mode, batch norm uses the statistics of the batch. `watch` keeps the hidden activations.
         """
 
     def init(self, lanes: Lanes[Any], scale: Tensor | None = None) -> dict[str, Tensor]:
-        """Weights and buffers at step 0, from each lane's own seed; the scale (l) is the knob init_scale by default."""
+        """Initial weights and buffers, from each lane's own seed; `scale` (l) is the knob init_scale by default."""
         scale = lanes["init_scale"] if scale is None else scale
         return {
             name: _started(lanes, f"network.{name}", weight, scale)
@@ -76,7 +76,7 @@ class Network(ABC):
 
     @property
     def size(self) -> int:
-        """Trained numbers of one network."""
+        """The number of trained weights of one network."""
         return sum(math.prod(weight.size) for weight in self.weights.values())
 
 

@@ -1,7 +1,7 @@
-"""torchvision's ResNets, with a stem for small images or their own, as networks of a pack.
+"""torchvision's ResNets as networks of a pack, with their own stem or one for small images.
 
-They are modules, called with the state of one lane after the other. The names of their weights are torchvision's, so a
-lane's state can be loaded there.
+The modules are called with the state of one lane after the other. The names of the weights are torchvision's, so
+torchvision can load a lane's state.
 """
 
 import math
@@ -19,11 +19,11 @@ _COUNTER = "num_batches_tracked"
 
 class ModularNetwork(Network):
     def __init__(self, kind: str, channels: int, outputs: int, small: bool = True) -> None:
-        """With 0 outputs it ends with the features, without a last layer; not `small` is ImageNet's stem."""
+        """With 0 outputs the network ends with the features; without `small` it has ImageNet's stem."""
         with torch.device("meta"):
             module: nn.Module = getattr(vision("models.resnet"), kind)(num_classes=outputs or 1)
             if small:
-                # Images of 32×32 would be 8×8 after the stem that is made for ImageNet.
+                # The stem for ImageNet would reduce images of 32×32 to 8×8.
                 module.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
                 module.maxpool = nn.Identity()
             elif channels != 3:
@@ -54,14 +54,14 @@ class ModularNetwork(Network):
         own = {name: state[name][lane] for name in self.weights}
         buffers = {name: state[name][lane] for name in self.buffers}
         if training:
-            buffers = {name: tensor.clone() for name, tensor in buffers.items()}  # torch moves them in place
+            buffers = {name: tensor.clone() for name, tensor in buffers.items()}  # torch updates them in place
         counters = {
             name: torch.zeros((), dtype=torch.int64, device=x.device)
             for name, _ in self._module.named_buffers()
             if name.endswith(_COUNTER)
         }
         if torch.is_autocast_enabled(x.device.type):
-            x = x.contiguous(memory_format=torch.channels_last)  # the order in which half precision is fastest
+            x = x.contiguous(memory_format=torch.channels_last)  # the fastest layout for half precision
         hidden: dict[str, Tensor] = {}
         hooks = self._watched(hidden) if watch else []
         self._module.train(training)
@@ -73,7 +73,7 @@ class ModularNetwork(Network):
         return Seen(outputs, hidden, buffers if training else {})
 
     def _watched(self, hidden: dict[str, Tensor]) -> list[torch.utils.hooks.RemovableHandle]:
-        """Keep what the stem and each block end with, which is after ReLU."""
+        """Record the outputs of the stem and of each block, which are after ReLU."""
 
         def keep(name: str) -> torch.utils.hooks.RemovableHandle:
             part = self._module.get_submodule(name)
@@ -84,7 +84,7 @@ class ModularNetwork(Network):
 
 
 def _start(part: nn.Module, name: str, tensor: Tensor) -> Weight:
-    """As torchvision does: convolutions by their fan-out, batch norm at 1 and 0, the last layer by torch's default."""
+    """torchvision's initialization: convolutions by fan-out, batch norm at 1 and 0, last layer by torch's default."""
     size = tuple(tensor.shape)
     if isinstance(part, nn.Conv2d):
         return Weight(size, deviation=math.sqrt(2 / (size[0] * math.prod(size[2:]))))

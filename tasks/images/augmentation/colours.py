@@ -1,11 +1,11 @@
-"""Colours changed at random: brightness, contrast, saturation and hue in random order; gray; as torchvision does it.
+"""Random changes of colour, as in torchvision: brightness, contrast, saturation and hue in random order; gray.
 
-All is done on values in [0, 1], for all images at once. Brightness, contrast and saturation are one operation: an image
-is mixed with black, with its mean gray, or with its gray version. Hue is turned in the HSV colour space, without
-leaving RGB: a pixel's largest and smallest channel stay what they are, and with hue h from 0 to 6, red is |h - 3| - 1,
-green 2 - |h - 2|, blue 2 - |h - 4|, cut to [0, 1], of the way from the smallest to the largest.
+All images are processed at once, with values in [0, 1]. Brightness, contrast and saturation are one operation: an image
+is mixed with black, with its mean gray, or with its gray version. Hue is rotated in the HSV colour space, without
+leaving RGB: a pixel's largest and smallest channel values stay the same. With hue h from 0 to 6, the channels lie
+between these values at the fractions |h - 3| - 1 (red), 2 - |h - 2| (green) and 2 - |h - 4| (blue), clamped to [0, 1].
 
-Images of one channel have neither saturation nor hue, and are gray already.
+Images with one channel have neither saturation nor hue, and are gray already.
 """
 
 import itertools
@@ -36,15 +36,15 @@ class Jitter:
 
 @dataclass(frozen=True)
 class Change:
-    """What happens to the colours of n images."""
+    """The changes of colour of n images."""
 
-    order: Tensor  # n 4: which operation comes when
-    amount: Tensor  # n 4: factor of brightness, contrast, saturation; turn of hue, 1 the whole circle
+    order: Tensor  # n 4: the operations in order
+    amount: Tensor  # n 4: factors of brightness, contrast, saturation; rotation of hue, 1 is the whole circle
     changed: Tensor  # n
 
 
 def drawn_change(lanes: Lanes[Any], name: str, step: int, images: int, jitter: Jitter) -> Change:
-    """Drawn for each of so many images per lane; n = l·images."""
+    """Draw the changes for `images` images per lane; n = l·images."""
     u = lanes.uniform(f"{name}.jitter", 6, images, steps=range(step, step + 1))[:, 0]  # l 6 b
     reach = (jitter.brightness, jitter.contrast, jitter.saturation)
     factors = [
@@ -58,10 +58,10 @@ def drawn_change(lanes: Lanes[Any], name: str, step: int, images: int, jitter: J
 
 
 def jittered(x: Tensor, change: Change) -> Tensor:
-    """Images x (n c h w) in [0, 1] with changed colours; x is written over."""
+    """Images x (n c h w) in [0, 1] with changed colours; overwrites x."""
     colour = x.shape[1] == 3
     hues = change.changed[:, None] & (change.order == HUE) & (change.amount[:, HUE] != 0)[:, None]  # n 4
-    # The one place where the device is waited for: how many images have their hue turned when.
+    # This waits for the device: the number of images whose hue is rotated at each position is needed here.
     turned = torch.split(hues.T.nonzero()[:, 1], hues.sum(dim=0).tolist()) if colour else None
     for when in range(4):
         which = change.order[:, when]
@@ -76,7 +76,7 @@ def jittered(x: Tensor, change: Change) -> Tensor:
 
 
 def _mixed(x: Tensor, which: Tensor, factor: Tensor) -> Tensor:
-    """x (n c h w) and black, its mean gray or its gray version, at factor to 1 - factor; exactly x at 1."""
+    """Mix x (n c h w), with weight factor, with black, its mean gray or its gray version; exactly x at factor 1."""
     rest = 1 - factor
     gray = gray_of(x)  # n 1 h w
     to_mean = (rest * (which == CONTRAST))[:, None, None, None] * gray.mean(dim=(2, 3), keepdim=True)
@@ -85,7 +85,7 @@ def _mixed(x: Tensor, which: Tensor, factor: Tensor) -> Tensor:
 
 
 def gray_of(x: Tensor) -> Tensor:
-    """Gray version of images (n c h w), a tensor of its own; (n 1 h w)."""
+    """The gray version of images (n c h w), as a new tensor; (n 1 h w)."""
     if x.shape[1] == 1:
         return x.clone()
     red, green, blue = x[:, :1], x[:, 1:2], x[:, 2:]
@@ -93,7 +93,7 @@ def gray_of(x: Tensor) -> Tensor:
 
 
 def with_turned_hue(x: Tensor, turn: Tensor) -> Tensor:
-    """Images (n 3 h w) whose hue is turned by these parts of a circle (n)."""
+    """Images (n 3 h w) with their hue rotated by these fractions of a circle (n)."""
     red, green, blue = x.unbind(dim=1)
     most = torch.maximum(torch.maximum(red, green), blue)
     least = torch.minimum(torch.minimum(red, green), blue)
@@ -103,7 +103,7 @@ def with_turned_hue(x: Tensor, turn: Tensor) -> Tensor:
         green - blue,
         torch.where(most == green, (blue - red).add_(spread, alpha=2), (red - green).add_(spread, alpha=4)),
     )
-    # The least number above 0 keeps gray pixels, whose hue is of no account, from 0 / 0.
+    # The smallest positive number avoids 0 / 0 for gray pixels, whose hue does not matter.
     hue = hue.div_(spread.clamp(min=torch.finfo(x.dtype).tiny)).add_(6 * turn[:, None, None])
     hue.sub_((hue / 6).floor_(), alpha=6)
     out = torch.empty_like(x)
@@ -114,7 +114,7 @@ def with_turned_hue(x: Tensor, turn: Tensor) -> Tensor:
 
 
 def grayed(lanes: Lanes[Any], name: str, step: int, x: Tensor, chance: float) -> Tensor:
-    """Images x (n c h w), gray where drawn; x is written over."""
+    """Images x (n c h w), some of them made gray at random; overwrites x."""
     drawn = lanes.uniform(f"{name}.gray", len(x) // len(lanes), steps=range(step, step + 1)).flatten() < chance
     if x.shape[1] == 1:
         return x

@@ -1,9 +1,8 @@
-"""Random resized crops: a part of each image, of random area, shape and place, brought to one size.
+"""Random resized crops: a part of each image with random area, aspect ratio and position, resized to one size.
 
-Parts are drawn as torchvision's RandomResizedCrop draws them, and resized with the triangle filter that PIL and
-torchvision call bilinear: wider than a pixel where a part is made smaller, so that nothing is skipped. The filter
-treats rows and columns alike and apart, hence a resized crop is two products with banded matrices, one pair per image;
-a mirror image is the same with one of them turned round.
+Crops are drawn as in torchvision's RandomResizedCrop and resized with the triangle filter that PIL and torchvision call
+bilinear. It is wider than a pixel if a crop is reduced, so that no pixel is skipped. The filter is separable, so a
+resized crop is two products with banded matrices, one pair per image. For a mirrored image, one of them is reversed.
 """
 
 import math
@@ -20,7 +19,7 @@ _TRIES = 10
 
 @dataclass(frozen=True)
 class Boxes:
-    """Parts of n images, in whole pixels; (n) each."""
+    """Crops of n images, in whole pixels; (n) each."""
 
     top: Tensor
     left: Tensor
@@ -37,10 +36,10 @@ def drawn_boxes(
     scale: tuple[float, float],
     ratio: tuple[float, float],
 ) -> Boxes:
-    """A part for each of so many images per lane, all of height and width `size`; n = l·images.
+    """Draw a crop for each of `images` images per lane, all of height and width `size`; n = l·images.
 
-    Its area is a share of the image's in `scale`, its width by its height is in `ratio`, even in the logarithm. Of ten
-    such the first that fits is taken, else the largest part in the middle that has a permitted ratio.
+    Its area is a share of the image's area in `scale`. Its width divided by its height is in `ratio`, log-uniform. The
+    first of ten draws that fits is used; if none fits, the largest central crop with a permitted ratio.
     """
     h, w = size
     u = lanes.uniform(f"{name}.crop", 2 * _TRIES + 2, images, steps=range(step, step + 1))[:, 0].double()  # l 22 b
@@ -59,18 +58,18 @@ def drawn_boxes(
 
 
 def middle_boxes(images: int, size: tuple[int, int], device: torch.device) -> Boxes:
-    """The largest square in the middle of each of so many images."""
+    """The largest central square of each of `images` images."""
     h, w = size
     side = min(size)
     return Boxes(*(torch.full((images,), at, device=device) for at in ((h - side) // 2, (w - side) // 2, side, side)))
 
 
 def resized(x: Tensor, boxes: Boxes, size: int, flipped: Tensor | None = None) -> Tensor:
-    """The parts of x (n c h w) as images of size × size, mirrored where flipped (n); (n c size size)."""
+    """The crops of x (n c h w) resized to size × size, mirrored where flipped (n); (n c size size)."""
     n, c, h, w = x.shape
     rows = _filters(boxes.top, boxes.height, h, size, x.dtype)  # n s h
     columns = _filters(boxes.left, boxes.width, w, size, x.dtype, flipped)  # n s w
-    # Where a network is trained in half precision, images still are not.
+    # Images stay in full precision even if the network trains in half precision.
     with torch.autocast(x.device.type, enabled=False):
         wide = torch.bmm(x.reshape(n, c * h, w), columns.mT).reshape(n, c, h, size)
         return torch.matmul(rows[:, None], wide)
@@ -79,7 +78,7 @@ def resized(x: Tensor, boxes: Boxes, size: int, flipped: Tensor | None = None) -
 def _filters(
     first: Tensor, length: Tensor, pixels: int, size: int, dtype: torch.dtype, turned: Tensor | None = None
 ) -> Tensor:
-    """What each pixel counts in each of `size` new ones, made of `length` (n) pixels from `first` (n) on; (n s p)."""
+    """The weight of each pixel in each of `size` new pixels, for `length` (n) pixels from `first` (n); (n s p)."""
     device = first.device
     at = torch.arange(pixels, device=device)
     within = (at >= first[:, None]) & (at < (first + length)[:, None])  # n pixels
@@ -97,7 +96,7 @@ def _between(u: Tensor, low: float, high: float) -> Tensor:
 
 
 def _middle(h: int, w: int, ratio: tuple[float, float]) -> tuple[int, int]:
-    """Height and width of the largest part that has a permitted ratio."""
+    """Height and width of the largest crop with a permitted ratio."""
     if w / h < ratio[0]:
         return round(w / ratio[0]), w
     if w / h > ratio[1]:

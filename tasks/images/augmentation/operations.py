@@ -1,13 +1,13 @@
-"""The fourteen operations of strong views on images of bytes, exactly as PIL does them, many images at a time.
+"""The fourteen operations of strong views on images of bytes, exactly as in PIL, for many images at a time.
 
-They are of three kinds. Five move pixels: each new pixel is the old one nearest to where an affine map leads, or black
-beyond the edge. Seven look up each byte in a table of 256, which for some is a matter of the image. Two mix an image
-with its gray or smoothed version. PIL works in whole numbers, in fixed point, or in single precision with the rest cut
-off; so do these, and agree with it to the last bit, on every device.
+There are three kinds. Five move pixels: each new pixel is the nearest old pixel under an affine map, or black beyond
+the edge. Seven look up each byte in a table of 256, which may depend on the image. Two mix an image with its gray or
+smoothed version. PIL computes in integers, in fixed point, or in single precision with truncation. These operations do
+the same, and agree with PIL in every bit on every device.
 
-Strengths are levels from 1 to 9, of 10. What a level means is as in CLSA's code (data_processing/RandAugment.py of
-github.com/maple-research-lab/CLSA, its pool of FixMatch), which does nothing in the place of `invert`, one of the
-fourteen in its paper (Wang and Qi 2021) and here.
+Strengths are levels from 1 to 9, of 10, with the meaning of CLSA's code (data_processing/RandAugment.py of
+github.com/maple-research-lab/CLSA, its pool of FixMatch). That code does nothing instead of `invert`, which is one of
+the fourteen operations in its paper (Wang and Qi 2021) and here.
 """
 
 import itertools
@@ -28,7 +28,7 @@ _RED, _GREEN, _BLUE, _HALF = 19595, 38470, 7471, 1 << 15
 
 
 def shear(level: int) -> float:
-    """Pixels to the side per pixel."""
+    """The shear, in pixels per pixel."""
     return level * 0.3 / 10
 
 
@@ -41,7 +41,7 @@ def degrees(level: int) -> int:
 
 
 def threshold(level: int) -> int:
-    """Bytes from here on are turned into their negative."""
+    """Bytes from this value are inverted."""
     return 256 - int(level * 256 / 10)
 
 
@@ -50,16 +50,16 @@ def kept_bits(level: int) -> int:
 
 
 def factor(level: int) -> float:
-    """The image's part in a mixture with black, its mean, its gray or its smoothed version."""
+    """The image's weight in a mixture with black, its mean, its gray or its smoothed version."""
     return level * 0.9 / 10 + 0.05
 
 
 def apply_each(x: Tensor, level: Tensor, negative: Tensor, counts: Sequence[int]) -> None:
-    """Each operation on its images, in place.
+    """Apply the operations to images of bytes x (n c h w), in place.
 
-    x (n c h w) are images of bytes: first as many for the first of OPERATIONS as `counts` says, then those for the
-    second, and so on, then those that stay as they are. Each has its level (n), and negative (n) is whether a move goes
-    the other way.
+    The images are sorted by operation: first counts[0] images for the first of OPERATIONS, then counts[1] for the
+    second, and so on, then those that stay unchanged. Each has a level (n); `negative` (n) reverses the direction of
+    moves.
     """
     ends = list(itertools.accumulate(counts[: len(OPERATIONS)]))
     parts = [slice(end - count, end) for end, count in zip(ends, counts, strict=False)]
@@ -118,7 +118,7 @@ def _map(move: int, sign: int, level: int, h: int, w: int) -> tuple[float, ...]:
 
 
 def _fixed(affine: tuple[float, ...]) -> list[int]:
-    """The map from the middle of a new pixel, in fixed point."""
+    """The map from the centre of a new pixel, in fixed point."""
     a, b, c, d, e, f = affine
     return [
         math.floor(number * (1 << _FIXED_POINT) + 0.5)
@@ -127,9 +127,9 @@ def _fixed(affine: tuple[float, ...]) -> list[int]:
 
 
 def _autocontrast(x: Tensor, level: Tensor) -> Tensor:
-    """Each channel spread over all bytes, in double precision as Python's; one that has a single value stays."""
+    """Each channel stretched to all bytes, in double precision as in Python; a constant channel stays unchanged."""
     low, high = (edge.double()[:, :, None] for edge in torch.aminmax(x.flatten(2), dim=2))
-    # A number by a tensor would be the number times the tensor's reciprocal, which rounds twice.
+    # torch computes number / tensor as number times reciprocal, which rounds twice.
     scale = torch.full_like(low, 255) / torch.where(high > low, high - low, 1)
     byte = torch.arange(256, dtype=torch.float64, device=x.device)
     spread = (byte * scale + -low * scale).trunc().clamp(0, 255)  # m c 256
@@ -141,7 +141,7 @@ def _invert(x: Tensor, level: Tensor) -> Tensor:
 
 
 def _equalize(x: Tensor, level: Tensor) -> Tensor:
-    """Each channel's bytes made about as frequent as one another."""
+    """Histogram equalization of each channel."""
     pixels = x.flatten(2).long()
     counts = torch.zeros(*x.shape[:2], 256, dtype=torch.int64, device=x.device)
     counts.scatter_add_(2, pixels, torch.ones_like(pixels))
@@ -165,7 +165,7 @@ def _posterize(x: Tensor, level: Tensor) -> Tensor:
 def _contrast(x: Tensor, level: Tensor) -> Tensor:
     gray = _gray(x)
     pixels = gray[0].numel()
-    mean = (2 * gray.sum(dim=(1, 2, 3)) + pixels) // (2 * pixels)  # m: to the nearest, halves up
+    mean = (2 * gray.sum(dim=(1, 2, 3)) + pixels) // (2 * pixels)  # m: rounded to the nearest, halves up
     return _for_all_channels(x, _mixture(mean[:, None], _bytes(x), _of_level(factor, level)[:, None]))
 
 
@@ -186,7 +186,7 @@ _TABLES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def _gray(x: Tensor) -> Tensor:
-    """(m 1 h w), whole numbers."""
+    """The gray version, as integers; (m 1 h w)."""
     if x.shape[1] == 1:
         return x.int()
     red, green, blue = x.int().unbind(dim=1)
@@ -194,19 +194,19 @@ def _gray(x: Tensor) -> Tensor:
 
 
 def _smooth(x: Tensor) -> Tensor:
-    """Each pixel the mean of itself, five times, and its eight neighbours, to the nearest; the rim stays."""
+    """Each pixel replaced by the rounded mean of itself (weight 5) and its eight neighbours; the border stays."""
     whole = x.int()
     out = whole.clone()
     rows = whole[..., :-2, :] + whole[..., 1:-1, :] + whole[..., 2:, :]
     around = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]
     inner = out[..., 1:-1, 1:-1]
-    # A thirteenth of a whole number is never half of one, so that single precision rounds it right.
+    # An integer divided by 13 never ends in .5, so single precision rounds it correctly.
     inner.copy_((around + 4 * inner).float().div_(13).round_())
     return out
 
 
 def _mixture(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
-    """Whole numbers from the first to the second by this share, the rest cut off; bytes."""
+    """Integers between first and second at this share, truncated to bytes."""
     return (first + share * (second.int() - first)).to(torch.uint8)
 
 
@@ -220,5 +220,5 @@ def _bytes(x: Tensor) -> Tensor:
 
 
 def _of_level(strength: Callable[[int], float], level: Tensor) -> Tensor:
-    """The strength of each image's level (m), in single precision where it is not whole."""
+    """The strength at each image's level (m), in single precision if it is not an integer."""
     return torch.tensor([strength(each) for each in LEVELS], device=level.device)[level - 1]

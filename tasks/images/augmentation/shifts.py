@@ -1,7 +1,8 @@
 """Random shifts and flips: the standard augmentation of supervised training on CIFAR-10.
 
-Each image is padded by four pixels on each side, cut to its size again at a random place, and mirrored half of the time
-(He et al. 2016, Section 4.2). Which shift an image gets depends on its run's seed, the name, and the step alone.
+Each image is padded by four pixels on each side, cropped to its size at a random position, and mirrored half of the
+time (He et al. 2016, Section 4.2). The shift of an image depends only on its run's seed, the name, the step and its
+position in the batch.
 """
 
 from typing import Any
@@ -24,13 +25,13 @@ def padded_crop_and_flip(
     fill: float = 0.0,
     whole: int = 0,
 ) -> Tensor:
-    """The images x (l b c h w) of this step, each shifted by up to `padding` pixels and maybe mirrored; of x's type.
+    """The images x (l b c h w) of this step, randomly shifted by up to `padding` pixels and mirrored.
 
-    An epoch's last batch may be smaller than the `whole` ones: were fewer numbers drawn for it, they would be those of
-    other steps.
+    The last batch of an epoch may be smaller than a `whole` batch. It must draw as many random numbers as the others,
+    or its numbers would be those of other steps.
 
     Pixels from outside are `fill`, in the units of x: pad images before their mean is subtracted, or give the value
-    that black has afterwards.
+    of black after it.
     """
     b, c, h, w = x.shape[1:]
     steps, drawn = range(step, step + 1), max(b, whole)
@@ -41,12 +42,12 @@ def padded_crop_and_flip(
 
 
 def shifted(x: Tensor, down: Tensor, right: Tensor, flipped: Tensor, fill: float = 0.0) -> Tensor:
-    """Images x (n c h w) seen through a window moved by so many pixels (n), then mirrored where flipped (n)."""
+    """Images x (n c h w) seen through a window moved by these numbers of pixels (n), mirrored where flipped (n)."""
     n, c, h, w = x.shape
     rows = down[:, None] + torch.arange(h, device=x.device)  # n h
     columns = torch.arange(w, device=x.device)
     columns = right[:, None] + torch.where(flipped[:, None], columns.flip(0), columns)  # n w
-    # Whole rows first, and then columns: an index of each pixel would be eight times as large as an image of bytes.
+    # Rows first, then columns: an index per pixel would be eight times as large as an image of bytes.
     planes = torch.arange(n * c, device=x.device).reshape(n, c, 1) * h
     seen = x.reshape(-1, w).index_select(0, (planes + rows.clamp(0, h - 1)[:, None]).flatten()).reshape(x.shape)
     seen = seen.gather(3, columns.clamp(0, w - 1)[:, None, None, :].expand(n, c, h, w))

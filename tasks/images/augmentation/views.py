@@ -1,4 +1,4 @@
-"""Views of images for contrastive learning: the weak ones of MoCo, the strong ones of CLSA, of any size.
+"""Augmented views of images for contrastive learning: the weak views of MoCo and the strong views of CLSA, of any size.
 
     views = Views(size=32, mean=(0.49, 0.48, 0.45), std=(0.25, 0.24, 0.26))
     query = views.weak(lanes, "query", x, step)        # l b c 32 32, in the lanes' precision
@@ -8,14 +8,14 @@
     plain = views.plain(test_x)                        # n c 32 32: for measuring
 
 x holds each lane's batch (l b c h w), as bytes or as numbers in [0, 1], on the lanes' device. All images of all lanes
-are treated at once. What happens to an image depends on its run's seed, the view's name, the step and its place in the
+are processed at once. The view of an image depends on its run's seed, the view's name, the step and its position in the
 batch: a run sees the same views alone, in any pack, and after a resume.
 
-A weak view is a random resized crop, mirrored half of the time, with changed colours, maybe gray, maybe blurred, and
-normalized (He et al. 2020; Chen et al. 2020, MoCo v2). `cifar10` has the numbers of MoCo's example for CIFAR-10, which
-does not blur, `imagenet` those of MoCo v2. A strong view is the same, as bytes, with five rounds of random operations
-before it is normalized (see the module `strong`). A weak view is not rounded to bytes after each part, as PIL's images
-are, and mirroring goes with the crop, which is the same as mirroring later.
+A weak view is a random resized crop, mirrored half of the time, with random changes of colour, gray and blur, and
+normalized (He et al. 2020; Chen et al. 2020, MoCo v2). `cifar10` has the settings of MoCo's example for CIFAR-10, which
+does not blur; `imagenet` has those of MoCo v2. A strong view is a weak view, as bytes, with five rounds of random
+operations before it is normalized (see the module `strong`). Unlike PIL's images, a weak view is not rounded to bytes
+after each operation. Mirroring is part of the crop, which is the same as mirroring later.
 """
 
 from collections.abc import Sequence
@@ -30,21 +30,21 @@ from mislabel.tasks.images.augmentation.colours import Jitter
 from mislabel.tasks.images.augmentation.strong import drawn_rounds, strengthened
 from mislabel.tasks.lanes import Lanes
 
-# Images whose pixels are counted at once.
+# The number of images whose pixels are counted at once.
 _COUNTED_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
 class Views:
-    """How views are made; with chances of 0 and a scale of (1, 1) nothing but resizing and normalizing happens."""
+    """The settings of views. With probabilities of 0 and a scale of (1, 1), images are only resized and normalized."""
 
     size: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
     scale: tuple[float, float] = (0.2, 1.0)
-    """Smallest and largest share of the image's area that a crop has."""
+    """Smallest and largest area of a crop, as a share of the image's area."""
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    """Smallest and largest width of a crop by its height."""
+    """Smallest and largest width of a crop divided by its height."""
     flip_chance: float = 0.5
     jitter: Jitter = field(default_factory=Jitter)
     gray_chance: float = 0.2
@@ -62,8 +62,8 @@ class Views:
     @torch.no_grad()
     def strong(self, lanes: Lanes[Any], name: str, x: Tensor, step: int) -> Tensor:
         """A strong view of this step's images x (l b c h w); (l b c size size)."""
-        # Halves are common, as crops are resized by small fractions; a little more than half takes them up on every
-        # device and in every pack, however the last bit was rounded.
+        # Halves are common, because crops are resized by small fractions. Adding a little more than half rounds them up
+        # on every device and in every pack, however the last bit was rounded.
         changed = self._changed(lanes, name, x, step).mul_(255).add_(0.501).to(torch.uint8)
         rounds = drawn_rounds(lanes, name, step, x.shape[1], self.strong_times, self.strong_chance)
         return self._normalized(_numbers(strengthened(changed, rounds), lanes.dtype)).reshape(
@@ -72,7 +72,7 @@ class Views:
 
     @torch.no_grad()
     def plain(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The largest square in the middle of images x (... c h w), resized and normalized; (... c size size)."""
+        """The largest central square of images x (... c h w), resized and normalized; (... c size size)."""
         flat = _numbers(x, dtype).flatten(0, -4)
         h, w = x.shape[-2:]
         if (h, w) != (self.size, self.size):
@@ -80,7 +80,7 @@ class Views:
         return self._normalized(flat).reshape(*x.shape[:-2], self.size, self.size)
 
     def crops(self, sizes: Sequence[int]) -> list[Self]:
-        """Views of these sizes; a smaller one shows a part that is smaller in proportion, as in CLSA."""
+        """Views of these sizes; the crops of smaller views are proportionally smaller, as in CLSA."""
         shares = [size / self.size for size in sizes]
         return [
             replace(self, size=size, scale=(self.scale[0] * share, self.scale[1] * share))
@@ -88,7 +88,7 @@ class Views:
         ]
 
     def _changed(self, lanes: Lanes[Any], name: str, x: Tensor, step: int) -> Tensor:
-        """What a weak view is before it is normalized, in [0, 1]; (l·b c size size)."""
+        """A weak view before normalization, in [0, 1]; (l·b c size size)."""
         images, size = x.shape[1], (x.shape[-2], x.shape[-1])
         boxes = crops.drawn_boxes(lanes, name, step, images, size, self.scale, self.ratio)
         flipped = lanes.uniform(f"{name}.flip", images, steps=range(step, step + 1)).flatten() < self.flip_chance
@@ -103,23 +103,23 @@ class Views:
         return out
 
     def _normalized(self, x: Tensor) -> Tensor:
-        """x (n c s s) is written over."""
+        """Images x (n c s s) normalized; overwrites x."""
         mean, std = (torch.tensor(v, dtype=x.dtype, device=x.device)[:, None, None] for v in (self.mean, self.std))
         return x.sub_(mean).div_(std)
 
 
 def cifar10(size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> Views:
-    """As in MoCo's example for CIFAR-10: crops from 8 % of the image on, no blur."""
+    """As in MoCo's example for CIFAR-10: crops of at least 8 % of the image, no blur."""
     return Views(size=size, mean=mean, std=std, scale=(0.08, 1.0))
 
 
 def imagenet(size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> Views:
-    """As in MoCo v2: crops from 20 % of the image on, half of them blurred."""
+    """As in MoCo v2: crops of at least 20 % of the image, half of them blurred."""
     return Views(size=size, mean=mean, std=std, blur_chance=0.5)
 
 
 def statistics(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel of images x (n c h w), in units in which white is 1."""
+    """Mean and standard deviation of each channel of images x (n c h w), where white is 1."""
     counts = [_counted(channel).double() for channel in x.unbind(dim=1)]
     levels = torch.arange(256, dtype=torch.float64, device=x.device) / 255
     means = [count @ levels / count.sum() for count in counts]
@@ -128,14 +128,15 @@ def statistics(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def _counted(x: Tensor) -> Tensor:
-    """How many pixels of x (n h w) have each of the 256 levels; (256).
+    """The number of pixels of x (n h w) with each of the 256 values; (256).
 
-    Some images at a time: they are copied as wider numbers, in which a whole data set may not fit.
+    Images are counted in parts, because counting converts bytes to wider numbers, which may not fit for a whole data
+    set.
     """
     counts = [torch.bincount(some.flatten().int(), minlength=256) for some in torch.split(x, _COUNTED_AT_ONCE)]
     return torch.stack(counts).sum(dim=0)
 
 
 def _numbers(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Images in [0, 1], in a tensor of their own."""
+    """Images in [0, 1], as a new tensor."""
     return x.to(dtype).div_(255) if x.dtype == torch.uint8 else x.to(dtype, copy=True)

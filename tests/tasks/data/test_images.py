@@ -55,7 +55,7 @@ def test_data_that_is_absent_from_the_usual_folder_is_fetched_without_an_option(
 
 @pytest.mark.parametrize("name", ["minst", "images/../secret", "images/", "converted/mnist"])
 def test_a_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is not a data set; there are digits, mnist"):
+    with pytest.raises(DataError, match=r"digits, mnist"):
         images.images(name, tmp_path)
 
 
@@ -102,11 +102,14 @@ def test_a_damaged_copy_is_found(tiny: Source, tmp_path: Path) -> None:
     torch.save({**torch.load(copy, weights_only=True), "train_x": held.train_x + 1}, copy)
     images.forget()
     (fault,) = images.faults("tiny", tmp_path)
-    assert fault == f"{copy} is damaged; make it anew with: mislabel data get tiny --folder {tmp_path}"
+    assert str(copy) in fault
+    assert fault.endswith(f"mislabel data get tiny --folder {tmp_path}")
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "no archive", "other keys", "other bytes"])
-def test_a_copy_that_can_not_be_read_is_told_and_mended(tiny: Source, tmp_path: Path, damage: str) -> None:
+def test_a_converted_file_that_can_not_be_read_is_reported_and_repaired(
+    tiny: Source, tmp_path: Path, damage: str
+) -> None:
     tiny.fetch(tmp_path, lambda *at: None)
     known = images.images("tiny", tmp_path).checksum
     copy = tmp_path / "converted" / "tiny.pt"
@@ -118,16 +121,16 @@ def test_a_copy_that_can_not_be_read_is_told_and_mended(tiny: Source, tmp_path: 
         copy.write_bytes(broken.get(damage, whole.replace(PIXELS[:48], PIXELS[47::-1])))
     images.forget()
     if damage != "other bytes":
-        with pytest.raises(DamagedData, match=r"tiny\.pt is damaged; make it anew with: mislabel data get tiny"):
+        with pytest.raises(DamagedData, match=r"tiny\.pt .*mislabel data get tiny"):
             images.images("tiny", tmp_path)
     assert len(list(images.faults("tiny", tmp_path))) == 1
-    assert images.mend("tiny", tmp_path)
+    assert images.repair("tiny", tmp_path)
     assert images.images("tiny", tmp_path).checksum == known
     assert list(images.faults("tiny", tmp_path)) == []
-    assert not images.mend("tiny", tmp_path)
+    assert not images.repair("tiny", tmp_path)
 
 
-def test_a_copy_that_may_not_be_read_is_told(tiny: Source, tmp_path: Path) -> None:
+def test_a_converted_file_that_can_not_be_opened_is_reported(tiny: Source, tmp_path: Path) -> None:
     (tmp_path / "converted" / "tiny.pt").mkdir(parents=True)
     with pytest.raises(DataError, match=r"tiny\.pt can't be read: Is a directory; remove it"):
         images.images("tiny", tmp_path)
@@ -136,14 +139,14 @@ def test_a_copy_that_may_not_be_read_is_told(tiny: Source, tmp_path: Path) -> No
 def test_processes_share_the_pages_of_one_file(tiny: Source, tmp_path: Path) -> None:
     maps = Path("/proc/self/maps")
     if not maps.exists():
-        pytest.skip("this system does not list what is mapped")
+        pytest.skip("this system does not list mapped files")
     tiny.fetch(tmp_path, lambda *at: None)
     copy = tmp_path / "converted" / "tiny.pt"
     first = images.images("tiny", tmp_path)
     assert str(copy) in maps.read_text()
     assert images.images("tiny", tmp_path) is first
     before = copy.read_bytes()
-    first.train_x.zero_()  # whoever writes, writes into a page of his own
+    first.train_x.zero_()  # writing copies the page
     assert copy.read_bytes() == before
 
 
@@ -216,7 +219,7 @@ def test_a_part_without_images_is_refused(part: str, where: str) -> None:
     with pytest.raises(DataError, match=f"digits has no {where} images of 0, 1, 2"):
         subset(replace(whole, **nothing))
     lacking: dict[str, Any] = {f"{part}_y": torch.where(y > 7, 0, y)}
-    with pytest.raises(DataError, match=f"digits has no {where} images of 8, 9; name classes that have some"):
+    with pytest.raises(DataError, match=f"digits has no {where} images of 8, 9"):
         subset(replace(whole, **lacking), ["8", "9"])
 
 
@@ -224,11 +227,11 @@ def test_a_part_without_images_is_refused(part: str, where: str) -> None:
     ("classes", "count", "text"),
     [
         (["7", "12"], 0, "'12' is not a class of digits; it has 0, 1, 2"),
-        (["7", "7"], 0, "named twice"),
-        (["7", "9"], 1000, "500 train samples of class 7, of which digits has 144; ask for at most 288 in all"),
+        (["7", "7"], 0, "7, 7: .*digits"),
+        (["7", "9"], 1000, "500 train samples of class 7.* 144; .*288"),
     ],
 )
-def test_what_is_not_there_is_said(classes: list[str], count: int, text: str) -> None:
+def test_classes_and_samples_that_do_not_exist_are_refused(classes: list[str], count: int, text: str) -> None:
     with pytest.raises(DataError, match=text):
         subset(digits(), classes, count)
 
@@ -247,7 +250,7 @@ def test_a_part_is_fetched_where_the_machine_has_no_data_yet(tiny: Source, tmp_p
         images.images("tiny", tmp_path)
     assert part("tiny", "blue", folder=tmp_path).classes == ("blue",)
     assert len(images.images("tiny", tmp_path).train_y) == 12
-    where = r"on \S+, images/birds is not in .*--from FOLDER .*; every machine of a cluster must have it, or .*--data"
+    where = r"on \S+, images/birds is not in .*--from FOLDER .*--data"
     with pytest.raises(DataError, match=where):
         part("images/birds", folder=tmp_path)
 
@@ -257,7 +260,7 @@ def test_whole_data_sets_are_shared_and_not_copied(tiny: Source, tmp_path: Path)
     assert whole.train_x.data_ptr() == images.images("tiny", tmp_path).train_x.data_ptr()
     (file,) = (tmp_path / "converted").glob("tiny.pt")
     mapped = Path("/proc/self/maps")
-    if mapped.exists():  # where Linux says what of memory is a file's
+    if mapped.exists():  # on Linux, which lists mapped files
         assert str(file) in mapped.read_text()
 
 

@@ -54,7 +54,7 @@ def test_folders_for_training_and_testing_are_kept_apart(tmp_path: Path, test: s
     found = convert_folder("images", tmp_path / "own", 4, tmp_path / "data", silent)
     assert (len(found.train_y), len(found.test_y)) == (10, 4)
     paint(tmp_path / "own" / test / "green", (0, 255, 0), 1)
-    with pytest.raises(DataError, match="they should be the same"):
+    with pytest.raises(DataError, match=r"blue, red.*blue, green, red"):
         convert_folder("images", tmp_path / "own", 4, tmp_path / "data", silent)
 
 
@@ -72,26 +72,24 @@ def test_a_folder_of_trains_is_a_class(tmp_path: Path) -> None:
     assert convert_folder("images", tmp_path / "own", 4, tmp_path / "data", silent).classes == ("bus", "train")
 
 
-def test_classes_of_which_no_image_would_be_for_testing_are_named(tmp_path: Path) -> None:
+def test_classes_without_test_images_are_named(tmp_path: Path) -> None:
     for name, count in (("red", 4), ("green", 5), ("yellow", 1)):
         paint(tmp_path / "own" / name, (255, 0, 0), count)
-    with pytest.raises(
-        DataError, match=r"fewer than 5 images of red, yellow, of which every fifth.*; add images, or give folders"
-    ):
+    with pytest.raises(DataError, match="red, yellow"):
         convert_folder("images", tmp_path / "own", 4, tmp_path / "data", silent)
     assert not (tmp_path / "data").exists()
 
 
-def test_what_is_no_such_folder_is_said(tmp_path: Path) -> None:
+def test_folders_that_are_not_a_data_set_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a folder"):
         convert_folder("images", tmp_path / "none", 4, tmp_path, silent)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="give a folder with a folder of images per class"):
+    with pytest.raises(DataError, match="empty: "):
         convert_folder("images", tmp_path / "empty", 4, tmp_path, silent)
-    with pytest.raises(DataError, match="use images, or images/WORD"):
+    with pytest.raises(DataError, match="'birds'"):
         convert_folder("birds", tmp_path / "empty", 4, tmp_path, silent)
     paint(tmp_path / "own" / "red", (255, 0, 0), 5)
-    with pytest.raises(DataError, match="own has one class alone, red; give a folder with a folder of images per"):
+    with pytest.raises(DataError, match=r"own .*red;"):
         convert_folder("images", tmp_path / "own", 4, tmp_path, silent)
     paint(tmp_path / "own" / "blue", (0, 0, 255), 5)
     (tmp_path / "own" / "red" / "broken.png").write_bytes(b"no image")

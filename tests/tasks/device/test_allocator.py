@@ -8,7 +8,7 @@ from mislabel.tasks.device import allocator
 _FAULTS = """
 import resource
 import torch
-from tasks import allocator
+from mislabel.tasks.device import allocator
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
