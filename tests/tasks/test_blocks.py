@@ -1,4 +1,4 @@
-"""Steps are cut in the same places wherever training is taken up again."""
+"""Steps are split at the same points when training resumes."""
 
 from hypothesis import given
 from hypothesis import strategies as st

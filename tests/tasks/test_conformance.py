@@ -1,4 +1,4 @@
-"""The conformance suite finds what it is for: each way of breaking the contract fails the check named for it."""
+"""The conformance suite works: each way of breaking the contract fails its check."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -50,7 +50,7 @@ GOOD = Task(
 
 
 def moved(change: Callable[[Lanes[Params], Tensor], Tensor]) -> Task[Params]:
-    """The good task, whose weights are changed after each stretch of training."""
+    """The good task with its weights changed after each call of `advance`."""
 
     def changed(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
         return {"w": change(lanes, advance(lanes, s, start, stop)["w"])}

@@ -24,7 +24,7 @@ def lanes_with(*rates: float, corruption: str = "symmetric", precision: str = "f
 
 
 def labels(*counts: int) -> torch.Tensor:
-    """So many samples of each class, in no order of classes."""
+    """Labels with these numbers of samples per class, shuffled."""
     y = np.repeat(np.arange(len(counts)), counts)
     return torch.from_numpy(np.random.default_rng(0).permutation(y))
 
@@ -41,8 +41,8 @@ def test_each_class_has_the_exact_count_of_wrong_labels(kind: str, precision: st
     assert given.max() < 3
 
 
-def test_counts_of_large_classes_are_those_of_the_rate_as_it_is_written() -> None:
-    y = labels(30_010, 3)  # 0.35 of the first are 10,503.5, and a little less in single precision
+def test_counts_of_large_classes_are_exact_in_single_precision() -> None:
+    y = labels(30_010, 3)  # 0.35 of the first is 10,503.5, but slightly less in single precision
     given = corruption.corrupted(lanes_with(0.35), y, 2)
     assert int((given[0] != y)[y == 0].sum()) == 10_504
 
@@ -52,8 +52,8 @@ def test_counts_of_large_classes_are_those_of_the_rate_as_it_is_written() -> Non
     counts=st.lists(st.integers(0, 40), min_size=2, max_size=6).filter(sum),
     rates=st.lists(st.floats(0, 1, width=32), min_size=1, max_size=4),
 )
-def test_the_chosen_are_those_of_a_slow_reading(counts: list[int], rates: list[float]) -> None:
-    """Shuffle each class by the drawn numbers, and take the first ones."""
+def test_the_chosen_samples_are_those_of_a_slow_reference(counts: list[int], rates: list[float]) -> None:
+    """The reference shuffles each class by the drawn numbers and takes the first ones."""
     y, lanes = labels(*counts), lanes_with(*rates)
     found = corruption.chosen(lanes, y, len(counts), lanes["noise_rate"])
     u = lanes.uniform("corruption", len(y))
@@ -65,7 +65,7 @@ def test_the_chosen_are_those_of_a_slow_reading(counts: list[int], rates: list[f
         assert set(found[lane].nonzero()[:, 0].tolist()) == expected
 
 
-def test_lanes_may_have_labels_of_their_own() -> None:
+def test_lanes_may_have_different_labels() -> None:
     y = torch.stack([labels(20, 30), labels(25, 25)])
     lanes = lanes_with(0.2, 0.4)
     together = corruption.symmetric(lanes, y, 2, lanes["noise_rate"])
@@ -82,13 +82,13 @@ def test_a_higher_rate_corrupts_the_same_samples_and_more() -> None:
     assert int((high != y).sum()) == 45
 
 
-def test_seeds_corrupt_other_samples() -> None:
+def test_different_seeds_corrupt_different_samples() -> None:
     y = labels(50, 50)
     first, second = corruption.corrupted(lanes_with(0.3, 0.3), y, 2) != y
     assert not torch.equal(first, second)
 
 
-def test_symmetric_noise_goes_to_all_other_classes_alike() -> None:
+def test_symmetric_noise_is_uniform_over_the_other_classes() -> None:
     y = labels(*[6000] * 4)
     (given,) = corruption.corrupted(lanes_with(0.5), y, 4)
     for c in range(4):
@@ -103,7 +103,7 @@ def test_pair_noise_goes_to_the_next_class() -> None:
     assert torch.equal(given[given != y], (y[given != y] + 1) % 3)
 
 
-def test_instance_noise_has_the_rate_of_a_cut_normal_and_depends_on_the_input() -> None:
+def test_instance_noise_has_the_rate_of_a_truncated_normal_and_depends_on_the_input() -> None:
     generator = torch.Generator().manual_seed(0)
     y = labels(*[4000] * 3)
     x = torch.randn(12_000, 5, generator=generator)
@@ -115,7 +115,7 @@ def test_instance_noise_has_the_rate_of_a_cut_normal_and_depends_on_the_input() 
         cut = stats.truncnorm(-rate / 0.1, (1 - rate) / 0.1, loc=rate, scale=0.1)
         assert wrong[lane] == pytest.approx(cut.mean(), abs=4 * (rate * (1 - rate) / 12_000) ** 0.5)
     assert wrong[0] == 0
-    # Where the map of class 0 prefers class 1 to class 2, wrong labels are more often 1.
+    # If the map of class 0 prefers class 1 to class 2, wrong labels are more often 1.
     maps = lanes.normal("corruption.map", 3, 5, 3)[2, 0]
     prefers = (x @ maps)[:, 1] > (x @ maps)[:, 2]
     of_zero = (y == 0) & (given[2] != y)
@@ -123,7 +123,7 @@ def test_instance_noise_has_the_rate_of_a_cut_normal_and_depends_on_the_input() 
     assert (given[2] == 1)[of_zero & ~prefers].double().mean() < 0.3
 
 
-def test_instance_noise_is_that_of_a_slow_reading() -> None:
+def test_instance_noise_equals_a_slow_reference() -> None:
     y, x = labels(20, 20, 20), torch.randn(60, 4, generator=torch.Generator().manual_seed(1))
     lanes = lanes_with(0.4, 0.3, corruption="instance", precision="float64")
     found = corruption.corrupted(lanes, y, 3, x.__getitem__)
@@ -141,7 +141,7 @@ def test_instance_noise_is_that_of_a_slow_reading() -> None:
             assert int(found[lane, i]) == expected
 
 
-def test_a_run_is_corrupted_alike_alone_and_in_a_pack() -> None:
+def test_a_run_has_the_same_wrong_labels_alone_and_in_a_pack() -> None:
     y, x = labels(30, 30), torch.randn(60, 4, generator=torch.Generator().manual_seed(1))
     for kind in ("symmetric", "pair", "instance"):
         lanes = lanes_with(0.1, 0.3, 0.6, corruption=kind)
@@ -150,7 +150,7 @@ def test_a_run_is_corrupted_alike_alone_and_in_a_pack() -> None:
             assert torch.equal(corruption.corrupted(lanes.select([lane]), y, 2, x.__getitem__)[0], together[lane])
 
 
-def test_labels_are_replaced_anew_at_every_step() -> None:
+def test_labels_are_replaced_independently_at_every_step() -> None:
     lanes = Lanes([Params(relabel_rate=rate) for rate in (0.0, 0.2, 1.0)], range(3))
     y = torch.zeros(3, 4000, 5, dtype=torch.int64)
     given = corruption.relabelled(lanes, y, 4, lanes["relabel_rate"], range(4000))

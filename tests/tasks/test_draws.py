@@ -1,4 +1,4 @@
-"""Random numbers by seed, name and index: the right bits, evenly spread, and nothing shared between streams."""
+"""Random numbers by seed, name and index: the right bits, the right distributions, independent streams."""
 
 import hashlib
 
@@ -16,7 +16,7 @@ WORD = (1 << 64) - 1
 
 
 def mixed(z: int) -> int:
-    """SplitMix64's finalizer in Python's own unbounded integers."""
+    """SplitMix64's finalizer in Python integers."""
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & WORD
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & WORD
     return z ^ (z >> 31)
@@ -41,12 +41,12 @@ def test_bits_are_those_of_a_slow_reference(first: int) -> None:
 
 
 def test_known_bits_never_change() -> None:
-    # Results in stores rest on these: if they change, so must the version of every task.
+    # Stored results depend on these bits: if they change, the version of every task must change.
     found = draws.bits(draws.keys([7], "x", CPU), 0, 3)[0].tolist()
     assert [number & WORD for number in found] == [0x092F07E23A57229A, 0xCDD9F8A4326CF26C, 0x60FE8CE6525C912F]
 
 
-def test_uniform_numbers_never_touch_the_ends() -> None:
+def test_uniform_numbers_are_never_0_or_1() -> None:
     extremes = torch.tensor([0, -1, 1, (1 << 63) - 1, -(1 << 63)])
     numbers = draws.uniform(extremes)
     assert numbers.min() > 0
@@ -109,7 +109,7 @@ def test_numbers_of_many_steps_are_those_of_each_step(kind: str) -> None:
 
 
 def test_a_lane_draws_the_same_in_any_pack() -> None:
-    # Large enough to be made in several slices, which are cut differently for one lane and for three.
+    # Large enough for several slices, which differ between one lane and three.
     count = draws._SLICE + 17
     alone, packed = lanes(4).normal("z", count), lanes(9, 4, 6).normal("z", count)
     assert torch.equal(alone[0], packed[1])

@@ -1,4 +1,4 @@
-"""Every installed task keeps the contract."""
+"""Every installed task passes all checks of the contract."""
 
 from collections.abc import Callable
 from typing import Any

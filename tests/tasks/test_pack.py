@@ -87,7 +87,7 @@ def test_a_pack_in_which_all_lanes_diverge_is_finished() -> None:
     assert [frame.step for frame in frames] == [0, 5]
 
 
-def test_an_absent_metric_is_no_divergence() -> None:
+def test_an_absent_metric_does_not_mean_divergence() -> None:
     last = walked(Pack(WALK, Lanes([Params()], [0])))[-1]
     assert np.isnan(last.metrics["never"]).all()
     assert not last.diverged.any()
@@ -118,7 +118,7 @@ def test_a_checkpoint_continues_where_it_was_taken() -> None:
     assert 0 not in [frame.step for frame in frames]
 
 
-def test_what_lanes_keep_is_made_for_all_lanes_even_if_some_were_dropped_before_a_resume() -> None:
+def test_once_computes_for_all_lanes_after_a_resume_even_if_some_were_dropped() -> None:
     # Products of many small matrices are rounded differently from products of few.
     def crowd(lanes: Lanes[Params]) -> Tensor:
         kept: Tensor = lanes.once("crowd", lambda: torch.full((len(lanes),), float(len(lanes))))
@@ -136,7 +136,7 @@ def test_what_lanes_keep_is_made_for_all_lanes_even_if_some_were_dropped_before_
     assert walked(resumed)[-1].metrics["at"].tolist() == walked(pack)[-1].metrics["at"].tolist() == [3, 3]
 
 
-def test_training_is_cut_at_frames_and_multiples_of_the_block_only() -> None:
+def test_advance_stops_only_at_frames_and_multiples_of_the_block() -> None:
     task = replace(WALK, block=4)
     CALLS.clear()
     pack = Pack(task, Lanes([Params(steps=50, frames=4)], [0]))
@@ -174,7 +174,7 @@ class Kept:
     nothing: None = None
 
 
-def test_what_lanes_keep_is_made_once_and_follows_the_selected_lanes() -> None:
+def test_once_computes_once_and_select_keeps_the_rows_of_the_lanes() -> None:
     lanes = Lanes([Params()] * 3, range(3))
     made = []
 
@@ -237,7 +237,7 @@ def test_two_packs_at_the_same_step_are_merged_and_keep_their_labels() -> None:
     assert frames[-1].metrics["at"].tolist() == [20, 40]
 
 
-def test_what_lanes_keep_is_joined() -> None:
+def test_results_of_once_are_joined() -> None:
     first, second = (Lanes([Params()] * n, range(n)) for n in (1, 2))
     for lanes, start in ((first, 0), (second, 1)):
         numbers = torch.arange(start, start + len(lanes))

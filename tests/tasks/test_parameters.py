@@ -1,4 +1,4 @@
-"""Parameters declared once: their bounds, their types, and sentences on what is wrong with a value."""
+"""Declared parameters: bounds, types, and messages about wrong values."""
 
 from dataclasses import dataclass
 
@@ -43,7 +43,7 @@ DECLARED = parameters_of(Params)
         ("share", 1, "1 is not below 1"),
     ],
 )
-def test_a_wrong_value_is_told_what_is_wrong(name: str, value: object, problem: str) -> None:
+def test_a_wrong_value_has_a_problem(name: str, value: object, problem: str) -> None:
     assert DECLARED[name].problem(value) == problem
 
 
@@ -51,7 +51,7 @@ def test_a_wrong_value_is_told_what_is_wrong(name: str, value: object, problem: 
     ("name", "value"),
     [("width", 2), ("width", 100), ("width", 50.0), ("kind", "flat"), ("biased", True), ("rate", 1), ("noise", 0.5)],
 )
-def test_a_right_value_has_no_problem(name: str, value: object) -> None:
+def test_a_valid_value_has_no_problem(name: str, value: object) -> None:
     assert DECLARED[name].problem(value) is None
 
 

@@ -1,4 +1,4 @@
-"""When runs are measured: never twice at a step, always at the first and last, arrays at some of the frames."""
+"""Measured steps: each step once, the first and the last included; arrays at some of them."""
 
 import itertools
 
@@ -18,7 +18,7 @@ TRAININGS = st.builds(
 
 
 @given(TRAININGS)
-def test_frames_go_from_the_first_step_to_the_last_and_never_back(training: Training) -> None:
+def test_measured_steps_increase_from_0_to_the_last_step(training: Training) -> None:
     steps = measured_steps(training)
     assert steps[0] == 0
     assert steps[-1] == training.steps

@@ -1,4 +1,4 @@
-"""XOR clusters, against one run trained by autograd with every measurement written out point by point."""
+"""XOR clusters, compared with one run trained by autograd and measured point by point."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -25,7 +25,7 @@ def frames_of(settings: Sequence[Params], seeds: Sequence[int]) -> list[Frame]:
 
 
 class Plain:
-    """One run, its gradient taken by autograd."""
+    """One run with gradients by autograd."""
 
     def __init__(self, params: Params, seed: int) -> None:
         p, lanes = params, Lanes([params], [seed])
@@ -132,7 +132,7 @@ class Plain:
 
 
 @pytest.mark.parametrize("params", [LOW, HIGH], ids=["more points than dimensions", "more dimensions than points"])
-def test_a_run_is_trained_and_measured_as_the_plain_reference(params: Params) -> None:
+def test_a_run_equals_the_slow_reference(params: Params) -> None:
     seeds = [1, 2]
     frames = frames_of([params] * 2, seeds)
     measured = {}
@@ -158,7 +158,7 @@ def test_the_reference_interpolates_where_there_are_more_dimensions_than_points(
     assert (first < HIGH.steps).all()
 
 
-def test_neurons_are_measured_one_by_one_at_snapshots() -> None:
+def test_single_neurons_are_measured_at_snapshots() -> None:
     last = frames_of([Params(**{**vars(LOW), "snapshots": 1})], [1])[-1]
     plain = Plain(LOW, 1)
     for step in range(LOW.steps):
@@ -220,7 +220,7 @@ def test_every_cluster_distribution_has_the_declared_mean_and_variance(clusters:
     assert kurtosis == pytest.approx({"gaussian": 3, "laplace": 6, "uniform": 1.8}[clusters], rel=0.1)
 
 
-def test_points_come_out_the_same_in_parts() -> None:
+def test_points_drawn_in_parts_are_the_same() -> None:
     lanes = Lanes([Params(dim=3)], [0])
     whole = _inputs(lanes, "test", 40, range(40))
     torch.testing.assert_close(
@@ -244,7 +244,7 @@ def claim(seeds: int = 8, **settings: Any) -> list[dict[str, np.ndarray]]:
 
 @pytest.mark.claims
 @pytest.mark.parametrize("clusters", ["gaussian", "laplace", "uniform"])
-def test_early_on_every_clean_point_is_right_and_every_noisy_point_wrong(clusters: str) -> None:
+def test_at_step_T_every_clean_point_is_right_and_every_noisy_point_is_wrong(clusters: str) -> None:
     last = claim(steps=4, clusters=clusters)[-1]
     assert (last["early_clean_accuracy"] == 1).all()
     assert (last["early_noisy_accuracy"] == 0).all()
@@ -274,7 +274,7 @@ def test_smaller_initial_weights_mean_larger_changes_of_the_features() -> None:
 
 
 @pytest.mark.claims
-def test_overfitting_costs_accuracy_in_low_dimension_only() -> None:
+def test_overfitting_lowers_accuracy_only_in_low_dimension() -> None:
     few: dict[str, Any] = {"samples": 80, "steps": 4000, "step_size": 1.0, "frames": 12, "seeds": 4}
     low, high = claim(dim=8, **few), claim(dim=400, **few)
     accuracy = np.array([frame["test_accuracy"].mean() for frame in low])

@@ -1,4 +1,4 @@
-"""Angles of derivatives, against derivatives taken by torch.func, weight by weight."""
+"""Angles between derivatives, compared with derivatives by torch.func."""
 
 import math
 from dataclasses import replace
@@ -28,7 +28,7 @@ def weights_of(params: Params, seed: int) -> dict[str, Tensor]:
 
 
 def output(params: Params, weights: dict[str, Tensor], x: Tensor) -> Tensor:
-    """h(x) as Equation 12 has it."""
+    """h(x) as in Equation 12."""
     *hidden, last = weights.values()
     for w in hidden:
         x = w @ x
@@ -37,14 +37,14 @@ def output(params: Params, weights: dict[str, Tensor], x: Tensor) -> Tensor:
 
 
 def derivatives(params: Params, seed: int, inputs: Tensor) -> Tensor:
-    """∇h at each input, as one long row."""
+    """∇h at each input, as one vector."""
     weights = weights_of(params, seed)
     rows = torch.func.vmap(torch.func.grad(lambda w, x: output(params, w, x)), in_dims=(None, 0))(weights, inputs)
     return torch.cat([rows[name].flatten(1) for name in weights], dim=1)
 
 
 def angle(one: Tensor, other: Tensor) -> float:
-    # By halves of the chord: arccos loses small angles.
+    # From half the chord, because arccos loses small angles.
     one, other = one / one.norm(), other / other.norm()
     return float(2 * torch.atan2((one - other).norm(), (one + other).norm()))
 
@@ -64,7 +64,7 @@ def test_products_of_derivatives_are_those_of_torch_func(activation: str, layers
 
 
 @pytest.mark.parametrize(("activation", "layers"), NETWORKS)
-def test_a_network_is_measured_as_the_plain_reference(activation: str, layers: int) -> None:
+def test_measurements_equal_the_slow_reference(activation: str, layers: int) -> None:
     params = replace(TINY, activation=activation, hidden_layers=layers, cluster_angle=1.0, spread=0.3)
     found = measured([replace(params, spread=0.1), params], [1, 2])
     lanes, n = Lanes([params], [2]), params.cluster_points
@@ -113,7 +113,7 @@ def test_pairs_within_are_compared_with_all_pairs_between() -> None:
     torch.testing.assert_close(_share_below(low, high), expected)
 
 
-def test_in_single_precision_equal_inputs_have_no_angle_between_them() -> None:
+def test_the_angle_between_equal_inputs_is_0_in_single_precision() -> None:
     found = measured([Params(width=64, hidden_layers=4)], [0])
     assert found["theta_h"][0, 0] < 1e-6
 
@@ -127,7 +127,7 @@ def test_scaling_the_inputs_changes_no_angle() -> None:
 
 @pytest.mark.claims
 @pytest.mark.parametrize(("activation", "layers"), NETWORKS)
-def test_angles_follow_the_closed_form_the_closer_the_wider(activation: str, layers: int) -> None:
+def test_angles_converge_to_the_closed_form_with_width(activation: str, layers: int) -> None:
     narrow, wide = (
         Params(activation=activation, hidden_layers=layers, width=width, angles=61, cluster_points=2)
         for width in (32, 512)
@@ -135,16 +135,16 @@ def test_angles_follow_the_closed_form_the_closer_the_wider(activation: str, lay
     seeds = list(range(12))
     deviation = {params: measured([params] * len(seeds), seeds)["max_deviation"].mean() for params in (narrow, wide)}
     assert deviation[wide] < 0.15
-    # It falls as 1/√width, so 16 times the width leaves a quarter of it.
+    # The deviation falls as 1/√width, so 16 times the width leaves a quarter of it.
     assert deviation[wide] < 0.5 * deviation[narrow]
 
 
 @pytest.mark.claims
-def test_up_to_ninety_degrees_derivatives_turn_away_as_inputs_do() -> None:
+def test_up_to_90_degrees_the_angle_increases_with_that_of_the_inputs() -> None:
     params = Params(hidden_layers=2, angles=37, cluster_points=2)
     found = measured([params] * 4, list(range(4)))
     assert (found["rising_share"] == 1).all()
-    # Beyond, they need not: at 180° θ_h is smaller than its largest value.
+    # Beyond 90° it need not: at 180° θ_h is smaller than its largest value.
     assert (found["theta_h"][:, -1] < found["theta_h"].max(axis=1)).all()
 
 

@@ -1,4 +1,4 @@
-"""Clean-priority learning on images: what is measured, what is trained, and the paper's story on small numbers."""
+"""Clean-priority learning on images: measurements, training, and the paper's claims at small sizes."""
 
 import math
 from dataclasses import replace
@@ -24,13 +24,13 @@ def trained(params: Params, *seeds: int) -> list[Frame]:
 
 
 @pytest.mark.parametrize("params", [BINARY, TEN], ids=["two classes", "ten classes"])
-def test_means_of_segments_add_up_to_those_of_the_training_set_and_are_those_of_its_samples(params: Params) -> None:
+def test_means_of_segments_are_means_over_samples_and_add_up_to_the_training_set(params: Params) -> None:
     lanes = Lanes([params, replace(params, noise_rate=0.1)], [3, 4])
     state = task.advance(lanes, task.init(lanes), 0, 7)
     found, data, given = task.measure(lanes, state), image_training.loaded(lanes), _segments(lanes).given
     outputs = _network(lanes).forward(state, data.train_x.double() / 255).outputs
     if outputs.shape[2] == 1:
-        outputs = torch.cat([torch.zeros_like(outputs), outputs], dim=2)  # the same two chances, by softmax
+        outputs = torch.cat([torch.zeros_like(outputs), outputs], dim=2)  # the same two probabilities, by softmax
     loss = functional.cross_entropy(outputs.mT, given, reduction="none")
     error = (outputs.argmax(dim=2) != given).double()
     off = outputs.softmax(dim=2) - functional.one_hot(given, len(data.classes))
@@ -57,8 +57,8 @@ def test_test_images_keep_their_true_labels() -> None:
     assert float(found["test_loss"]) == pytest.approx(float(loss))
 
 
-def test_a_network_that_says_nothing_starts_with_opposite_gradients_in_the_ratio_of_the_noise() -> None:
-    """With f = 1/2 everywhere and the same images in both segments, g_noise = -δ/(1-δ)·g_clean: here nearly so."""
+def test_with_outputs_of_one_half_gradients_are_opposite_in_the_ratio_of_the_noise() -> None:
+    """With f = 1/2 everywhere and the same images in both segments, g_noise = -δ/(1-δ)·g_clean; here approximately."""
     silent = replace(BINARY, samples=280, init_scale=1e-3, noise_rate=0.25, width=64)
     lanes = Lanes([silent], [0])
     found = task.measure(lanes, task.init(lanes))
@@ -68,7 +68,7 @@ def test_a_network_that_says_nothing_starts_with_opposite_gradients_in_the_ratio
     assert float(found["noisy_residual"]) == pytest.approx(0.5, abs=1e-4)
 
 
-def test_totals_are_of_gradients_that_are_summed_over_classes() -> None:
+def test_alpha_and_angle_are_those_of_sums_over_classes() -> None:
     lanes = Lanes([BINARY], [5])
     state, network = task.init(lanes), _network(lanes)
     found, data, given = task.measure(lanes, state), image_training.loaded(lanes), _segments(lanes).given
@@ -86,14 +86,14 @@ def test_totals_are_of_gradients_that_are_summed_over_classes() -> None:
 def test_without_noise_there_is_no_noisy_segment() -> None:
     frame = trained(replace(BINARY, noise_rate=0.0), 0)[-1]
     absent = {"noisy_error", "noisy_loss", "noisy_residual", "alpha", "angle", "mean_alpha", "mean_angle"}
-    # A gradient of 0 has the length 0 and no direction.
+    # A gradient of 0 has length 0 and no direction.
     absent -= {"alpha", "mean_alpha"}
     assert {name for name, values in frame.metrics.items() if math.isnan(values[0])} == absent
     assert frame.metrics["alpha"][0] == 0
     assert not frame.diverged.any()
 
 
-def test_where_all_labels_are_wrong_there_is_no_clean_segment() -> None:
+def test_with_only_wrong_labels_there_is_no_clean_segment() -> None:
     frame = trained(replace(BINARY, noise_rate=1.0), 0)[-1]
     absent = {"clean_error", "clean_loss", "clean_residual", "alpha", "angle", "mean_alpha", "mean_angle"}
     assert {name for name, values in frame.metrics.items() if math.isnan(values[0])} == absent
@@ -101,7 +101,7 @@ def test_where_all_labels_are_wrong_there_is_no_clean_segment() -> None:
     assert not frame.diverged.any()
 
 
-def test_a_step_descends_on_the_labels_that_are_given() -> None:
+def test_a_step_uses_the_given_labels() -> None:
     params = replace(BINARY, batch=0, smoothing=0.2, learning_rate=0.3)
     lanes = Lanes([params], [1])
     state, network, data = task.init(lanes), _network(lanes), image_training.loaded(lanes)
@@ -115,7 +115,7 @@ def test_a_step_descends_on_the_labels_that_are_given() -> None:
         torch.testing.assert_close(after[name], (before - 0.3 * grad).detach())
 
 
-def test_labels_that_are_replaced_at_every_step_are_those_of_a_run() -> None:
+def test_labels_replaced_at_every_step_depend_on_the_run() -> None:
     calm, shaken = (trained(replace(BINARY, relabel_rate=rate, steps=11), 2)[-1].metrics for rate in (0.0, 1.0))
     assert calm["clean_loss"] != shaken["clean_loss"]
     again = trained(replace(BINARY, relabel_rate=1.0, steps=11), 2)[-1].metrics
@@ -141,7 +141,7 @@ def test_epochs_are_counted() -> None:
 
 
 @pytest.mark.data("mnist")
-def test_at_the_start_real_images_are_as_in_figure_4() -> None:
+def test_initial_angles_on_mnist_are_as_in_figure_4() -> None:
     params = Params(data="mnist", width=256, depth=2, measured_samples=800, histogram_samples=20, snapshots=2)
     lanes = Lanes([params], [0])
     found = task.measure(lanes, task.init(lanes))

@@ -1,4 +1,4 @@
-"""What outputs say of labels, against torch's own losses and their derivatives."""
+"""Losses, residuals and predictions, compared with torch's losses and their derivatives."""
 
 import pytest
 import torch
@@ -25,12 +25,12 @@ def test_residuals_are_the_derivative_of_the_loss_by_the_logits(classes: int) ->
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
-def test_sides_are_the_signs_of_residuals_however_large_outputs_are(classes: int) -> None:
+def test_signs_of_residuals_are_right_for_large_outputs(classes: int) -> None:
     outputs, y = some(classes)
     labels = readout.one_hot_labels(y, classes, torch.float64)
     assert torch.equal(readout.residual_signs(labels), readout.residuals(outputs, labels).sign())
     certain = torch.full_like(outputs, -200.0).float()
-    certain[..., 0] = 200.0  # what is said of the first logit is 1 in single precision
+    certain[..., 0] = 200.0  # the prediction for the first logit is 1 in single precision
     yes = torch.full_like(y, 1 if classes == 2 else 0)
     labels = readout.one_hot_labels(yes, classes, torch.float32)
     assert (readout.residuals(certain, labels)[..., 0] == 0).all()

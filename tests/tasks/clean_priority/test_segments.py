@@ -1,4 +1,4 @@
-"""Segments and their gradients, against loops over single samples."""
+"""Segments and their gradients, compared with loops over single samples."""
 
 import math
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def lanes_of(params: Params, *rates: float) -> Lanes[Params]:
 
 
 def members(lanes: Lanes[Params], lane: int, class_: int, kind: int) -> list[int]:
-    """A segment's samples, as the definition has it."""
+    """The samples of a segment, by its definition."""
     true, given = image_training.loaded(lanes).train_y.tolist(), _segments(lanes).given[lane].tolist()
     return [i for i, (y, z) in enumerate(zip(true, given, strict=True)) if y == class_ and (y != z) == (kind == NOISY)]
 
@@ -35,7 +35,7 @@ def members(lanes: Lanes[Params], lane: int, class_: int, kind: int) -> list[int
 def one_sample(
     lanes: Lanes[Params], state: Mapping[str, Tensor], lane: int, sample: int, class_: int
 ) -> dict[str, Any]:
-    """A sample's (f - y)∇h on a class's logit as one long row, its loss, error and |f - y|, by plain autograd."""
+    """A sample's (f - y)∇h on a class's logit as one vector, its loss, error and |f - y|, by autograd."""
     data, network = image_training.loaded(lanes), _network(lanes)
     own = {name: tensor[lane : lane + 1].clone().requires_grad_() for name, tensor in network.trained(state).items()}
     x = data.train_x[sample].double()[None, None] / 255
@@ -55,7 +55,7 @@ def one_sample(
 
 
 def angle(one: Tensor, other: Tensor) -> float:
-    # By halves of the chord: arccos loses small angles.
+    # From half the chord, because arccos loses small angles.
     one, other = one / one.norm(), other / other.norm()
     return float(2 * torch.atan2((one - other).norm(), (one + other).norm()))
 
@@ -73,7 +73,7 @@ def test_every_sample_is_in_the_segment_of_its_class_and_kind(params: Params) ->
                 assert count[lane].sum() == found.counts[lane, class_, kind] == len(expected)
 
 
-def test_a_few_samples_stand_for_a_whole_segment() -> None:
+def test_a_few_samples_represent_a_whole_segment() -> None:
     lanes = lanes_of(BINARY, 0.3, 0.1)  # of 30 samples, 9 and 3 are noisy
     index, count = _segments(lanes).rows(1, NOISY, most=4)
     assert index.shape == (2, 4)
@@ -83,7 +83,7 @@ def test_a_few_samples_stand_for_a_whole_segment() -> None:
 
 @SETTINGS
 @pytest.mark.parametrize("measured", [0, 24])
-def test_gradients_and_sums_are_those_of_a_loop_over_samples(params: Params, measured: int) -> None:
+def test_gradients_and_sums_equal_a_loop_over_samples(params: Params, measured: int) -> None:
     lanes = lanes_of(Params(**{**vars(params), "measured_samples": measured}), 0.3, 0.1)
     state, parts = task.advance(lanes, task.init(lanes), 0, 5), _segments(lanes)
     classes = len(image_training.loaded(lanes).classes)
@@ -102,7 +102,7 @@ def test_gradients_and_sums_are_those_of_a_loop_over_samples(params: Params, mea
 
 
 @SETTINGS
-def test_angles_of_samples_are_those_between_their_own_gradients_and_the_clean_sum(params: Params) -> None:
+def test_angles_of_samples_are_those_to_the_clean_gradient(params: Params) -> None:
     lanes = lanes_of(Params(**{**vars(params), "histogram_samples": 5}), 0.3, 0.05)
     state, parts, network = task.init(lanes), _segments(lanes), _network(lanes)
     classes, class_, lane = len(image_training.loaded(lanes).classes), 1, 0
@@ -127,7 +127,7 @@ def test_angles_of_samples_are_those_between_their_own_gradients_and_the_clean_s
     assert float(found["others"][lane]) == pytest.approx(angle(torch.stack(rows).sum(dim=0), reference))
 
 
-def test_a_lane_with_few_noisy_samples_has_no_more_angles_than_that() -> None:
+def test_a_lane_with_few_noisy_samples_has_nan_for_the_rest() -> None:
     lanes = lanes_of(Params(**{**vars(BINARY), "histogram_samples": 5}), 0.05, 0.0)
     state, parts, network = task.init(lanes), _segments(lanes), _network(lanes)
     clean = segments.measure_segment(lanes, network, state, parts, 0, CLEAN).gradient
@@ -137,7 +137,7 @@ def test_a_lane_with_few_noisy_samples_has_no_more_angles_than_that() -> None:
     assert found["other"].isfinite().all()
 
 
-def test_angles_and_norms_are_of_all_weights_together() -> None:
+def test_angles_and_norms_include_all_weights() -> None:
     one = {"a": torch.tensor([[3.0, 0.0]]), "b": torch.tensor([[[4.0]]])}
     other = {"a": torch.tensor([[0.0, 2.0]]), "b": torch.tensor([[[0.0]]])}
     assert float(segments.norm(one)) == 5

@@ -83,7 +83,7 @@ def test_a_file_is_fetched_with_progress_and_not_again(server: Server, tmp_path:
 
 
 @pytest.mark.parametrize("resumes", [True, False])
-def test_an_interrupted_download_goes_on_where_it_ended(server: Server, tmp_path: Path, resumes: bool) -> None:
+def test_an_interrupted_download_continues(server: Server, tmp_path: Path, resumes: bool) -> None:
     server.breaks_after, server.resumes = 300_000, resumes
     with pytest.raises(FetchError, match=r"ended after 300,000 of|IncompleteRead"):
         download(address(server), tmp_path / "file", MD5, silent)
@@ -95,19 +95,19 @@ def test_an_interrupted_download_goes_on_where_it_ended(server: Server, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_another_file_than_expected_is_not_kept(server: Server, tmp_path: Path) -> None:
+def test_an_unexpected_file_is_removed(server: Server, tmp_path: Path) -> None:
     with pytest.raises(FetchError, match="md5"):
         download(address(server), tmp_path / "file", "0" * 32, silent)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_left_of_another_file_is_dropped(server: Server, tmp_path: Path) -> None:
+def test_the_partial_download_of_another_file_is_removed(server: Server, tmp_path: Path) -> None:
     (tmp_path / "file.part").write_bytes(b"x" * (len(CONTENT) + 5))
     download(address(server), tmp_path / "file", MD5, silent)
     assert (tmp_path / "file").read_bytes() == CONTENT
 
 
-def test_what_can_not_be_reached_is_said(server: Server, tmp_path: Path) -> None:
+def test_an_address_that_can_not_be_reached_is_reported(server: Server, tmp_path: Path) -> None:
     with pytest.raises(FetchError, match="/nothing: Not Found"):
         download(address(server, "/nothing"), tmp_path / "file", MD5, silent)
     with pytest.raises(FetchError, match="refused"):
@@ -117,7 +117,7 @@ def test_what_can_not_be_reached_is_said(server: Server, tmp_path: Path) -> None
 def test_a_published_data_set_comes_from_the_first_mirror_that_has_it(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Small files under the names of MNIST's, and a first mirror without them."""
+    """Small files with the names of MNIST's files; the first mirror does not have them."""
     contents = {f"{name}.gz": name.encode() * 100 for name in packages.IDX}
     packed = {name: gzip.compress(content) for name, content in contents.items()}
     server.others = {f"/good/{name}": content for name, content in packed.items()}

@@ -19,12 +19,12 @@ def test_the_folder_is_given_or_named_by_the_environment_or_in_the_cache(
     assert data_folder(tmp_path / "own") == tmp_path / "own"
 
 
-def test_a_path_is_shown_as_people_write_it() -> None:
+def test_a_path_is_shown_with_a_tilde() -> None:
     assert shown(Path.home() / "data") == "~/data"
     assert shown(Path("/data")) == "/data"
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "file"
     with pytest.raises(ZeroDivisionError), written_whole(path) as unfinished:
         unfinished.write_text(f"half {1 / 0}")
@@ -46,8 +46,8 @@ def _hold(folder: Path, marks: Path) -> None:
             marks.unlink()
 
 
-def test_one_process_at_a_time_is_alone(tmp_path: Path) -> None:
-    """Whoever comes second would find the mark of the first, were both in the body at once."""
+def test_only_one_process_at_a_time_holds_the_lock(tmp_path: Path) -> None:
+    """If both were in the body at once, the second would find the mark of the first."""
     marks = tmp_path / "busy"
     context = multiprocessing.get_context("fork")
     both = [context.Process(target=_hold, args=(tmp_path, marks)) for _ in range(2)]
@@ -58,7 +58,7 @@ def test_one_process_at_a_time_is_alone(tmp_path: Path) -> None:
     assert not marks.exists()
 
 
-def test_other_machines_are_told_of_a_folder_that_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_machines_get_the_chosen_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MISLABEL_DATA", raising=False)
     assert chosen_folder() is None
@@ -68,4 +68,4 @@ def test_other_machines_are_told_of_a_folder_that_was_chosen(tmp_path: Path, mon
     choose_folder("shared")
     assert chosen_folder() == str(tmp_path / "shared") == str(data_folder())
     choose_folder("~/shared")
-    assert chosen_folder() == "~/shared"  # each has its own home
+    assert chosen_folder() == "~/shared"  # each machine has its own home folder

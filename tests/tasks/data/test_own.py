@@ -33,7 +33,7 @@ def test_a_folder_per_class_becomes_a_data_set(tmp_path: Path) -> None:
     assert "images" not in names(tmp_path / "data")
 
 
-def test_images_are_cut_to_the_middle_square(tmp_path: Path) -> None:
+def test_images_are_cropped_to_the_central_square(tmp_path: Path) -> None:
     pixels = np.zeros((4, 8), dtype=np.uint8)
     pixels[:, 2:6] = 200
     for name in ("a", "b"):

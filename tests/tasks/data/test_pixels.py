@@ -12,7 +12,7 @@ from mislabel.tasks.data.pixels import pixels_of
 
 
 def painted(folder: Path, count: int, grey: bool = False) -> list[str]:
-    """Files of one colour each, the next a little lighter."""
+    """Files of one colour each, each a little lighter than the one before."""
     folder.mkdir()
     for i in range(count):
         colour = (i % 256,) * 3 if grey else (i % 256, i // 256, 7)
@@ -24,7 +24,7 @@ def silent(what: str, done: int, total: int) -> None:
     pass
 
 
-def test_images_stand_in_the_order_of_their_files(tmp_path: Path) -> None:
+def test_images_are_in_the_order_of_their_files(tmp_path: Path) -> None:
     files = painted(tmp_path / "own", 600)
     with pixels_of(files, 2, tmp_path / "part", silent) as x:
         assert x.shape == (600, 3, 2, 2)
@@ -40,7 +40,7 @@ def test_grey_images_get_one_channel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("grey", [False, True])
-def test_a_reading_goes_on_behind_a_file_that_was_mended(tmp_path: Path, grey: bool) -> None:
+def test_reading_continues_after_a_broken_file_was_replaced(tmp_path: Path, grey: bool) -> None:
     files, read = painted(tmp_path / "own", 600, grey), []
 
     def told(what: str, done: int, total: int) -> None:
@@ -59,7 +59,7 @@ def test_a_reading_goes_on_behind_a_file_that_was_mended(tmp_path: Path, grey: b
 
 
 @pytest.mark.parametrize("change", ["file", "size"])
-def test_a_reading_of_something_else_begins_anew(tmp_path: Path, change: str) -> None:
+def test_reading_other_files_starts_from_the_beginning(tmp_path: Path, change: str) -> None:
     files = painted(tmp_path / "own", 300)
     broken = [*files, str(tmp_path / "none.png")]
     Path(broken[-1]).write_bytes(b"no image")
@@ -93,7 +93,7 @@ def test_pixels_without_a_known_white_are_refused(tmp_path: Path, mode: str) -> 
         one(tmp_path / "deep.tif", 4, tmp_path / "part")
 
 
-def test_what_is_transparent_is_black(tmp_path: Path) -> None:
+def test_transparent_pixels_are_black(tmp_path: Path) -> None:
     image = Image.new("RGBA", (2, 2), (200, 100, 50, 255))
     image.putpixel((0, 0), (200, 100, 50, 0))
     image.putpixel((1, 0), (200, 100, 50, 51))  # a fifth
@@ -130,13 +130,15 @@ def broken_files() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", broken_files())
-def test_a_broken_image_is_named_whatever_its_reader_trips_over(tmp_path: Path, name: str) -> None:
+def test_a_broken_image_is_named_for_every_format(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(broken_files()[name])
     with pytest.raises(DataError, match=rf"{name} is not an image that can be read: ."):
         one(tmp_path / name, 4, tmp_path / "part")
 
 
-def test_too_little_memory_is_no_fault_of_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_out_of_memory_is_not_reported_as_a_broken_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(file: str) -> None:
         raise MemoryError
 

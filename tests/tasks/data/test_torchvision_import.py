@@ -13,7 +13,7 @@ def test_torchvisions_parts_can_be_used() -> None:
     assert image.tolist() == [[[1, 0], [3, 2]]]
 
 
-def test_it_is_not_imported_before_it_is_asked_for() -> None:
+def test_torchvision_is_not_imported_before_it_is_used() -> None:
     modules = "mislabel.tasks.data.images, mislabel.tasks.images.build_network"
     script = f"import sys, {modules}; print('torchvision' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

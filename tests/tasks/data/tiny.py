@@ -1,4 +1,4 @@
-"""A data set of 15 images, whose publisher is out of reach."""
+"""A data set of 15 images whose publisher can't be reached."""
 
 import hashlib
 from pathlib import Path

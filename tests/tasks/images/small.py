@@ -1,4 +1,4 @@
-"""Small networks of every kind, and what to try them with."""
+"""Small networks of every kind, with states, images and losses for tests."""
 
 from dataclasses import dataclass
 
@@ -29,12 +29,12 @@ class Params(Training, NetworkParams):
 
 
 def lanes_of(kind: str) -> int:
-    """Two of torchvision's, which can't be made small, take long enough."""
+    """Only some of torchvision's ResNets, which can't be made small."""
     return 2 if kind == "resnet18" else 3
 
 
 def small(kind: str, count: int | None = None, **more: str) -> tuple[Network, Lanes[Params], dict[str, Tensor]]:
-    """A small network of that kind, lanes with scales of their own, and their state."""
+    """A small network of this kind, lanes with different scales, and their state."""
     size, sizes = SMALL[kind]
     count = count or lanes_of(kind)
     scales = [1.0 + lane / 4 for lane in range(count)]

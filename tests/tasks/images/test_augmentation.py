@@ -1,4 +1,4 @@
-"""Weak views: crops, colours and blur against torchvision's own, one image at a time."""
+"""Weak views: crops, colours and blur, compared with torchvision, one image at a time."""
 
 import itertools
 from dataclasses import replace
@@ -48,7 +48,7 @@ def pictures(*counts: int, size: tuple[int, int, int] = (3, 12, 12)) -> Tensor:
 
 @pytest.mark.parametrize(("old", "new"), [((12, 12), 12), ((12, 12), 7), ((16, 11), 5), ((9, 20), 24)])
 def test_resized_crops_are_torchvisions(old: tuple[int, int], new: int) -> None:
-    """Larger and smaller ones; the tolerance is rounding in single precision."""
+    """Enlarged and reduced ones; the tolerance is rounding in single precision."""
     x = pictures(40, size=(3, *old)).float() / 255
     boxes = crops.drawn_boxes(lanes_of(1), "a", 0, 40, old, (0.05, 1), (0.5, 2))
     flipped = torch.arange(40) % 2 == 1
@@ -61,7 +61,7 @@ def test_resized_crops_are_torchvisions(old: tuple[int, int], new: int) -> None:
 
 
 def test_resized_crops_are_pils_to_rounding() -> None:
-    """PIL rounds to bytes after rows and after columns: at most half a step each, and weights of 1/256 steps."""
+    """PIL rounds to bytes after rows and after columns, by at most half a step each, and rounds weights to 1/256."""
     x = pictures(10)
     box = Boxes(*(torch.full((10,), at) for at in (2, 1, 9, 10)))
     for size in (5, 12, 20):
@@ -78,7 +78,7 @@ def test_a_crop_by_hand() -> None:
     middle = Boxes(*(torch.tensor([at]) for at in (1, 1, 2, 2)))
     assert crops.resized(x, middle, 2)[0, 0].tolist() == [[1, 2], [1, 2]]
     assert crops.resized(x, middle, 2, torch.tensor([True]))[0, 0, 0].tolist() == [2, 1]
-    # Beyond the part's edges its last pixels go on, and not the image's.
+    # Beyond the edges of the crop, its last pixels are repeated, not those of the image.
     assert crops.resized(x, middle, 4)[0, 0, 0].tolist() == [1, 1.25, 1.75, 2]
 
 
@@ -89,7 +89,7 @@ def test_boxes_lie_within_the_image_and_have_the_areas_and_ratios_asked_for() ->
     assert bool((boxes.left >= 0).all() and (boxes.left + boxes.width <= 100).all())
     area = (boxes.height * boxes.width).double() / 100**2
     ratio = (boxes.width.double() / boxes.height).log()
-    # Whole pixels move an area by up to 1/45 + 1/45 of itself.
+    # Rounding to whole pixels changes an area by up to 1/45 + 1/45 of itself.
     assert 0.19 < area.min() < 0.205
     assert 0.495 < area.max() < 0.51
     assert abs(area.mean() - 0.35) < 5 * (0.3 / 12**0.5) / 20_000**0.5 + 1e-3
@@ -100,14 +100,14 @@ def test_boxes_lie_within_the_image_and_have_the_areas_and_ratios_asked_for() ->
         assert abs(place.mean() - 0.5) < 5 * 0.3 / 20_000**0.5
 
 
-def test_where_no_part_fits_the_middle_is_taken() -> None:
+def test_if_no_crop_fits_the_central_one_is_taken() -> None:
     for size, middle in (((40, 40), (0, 0, 40, 40)), ((60, 30), (10, 0, 40, 30)), ((30, 60), (0, 10, 30, 40))):
         boxes = crops.drawn_boxes(lanes_of(0), "a", 0, 5, size, (4, 5), (3 / 4, 4 / 3))
         found = torch.stack([boxes.top, boxes.left, boxes.height, boxes.width], dim=1)
         assert found.tolist() == [list(middle)] * 5
 
 
-def test_a_part_that_does_not_fit_is_drawn_again() -> None:
+def test_a_crop_that_does_not_fit_is_drawn_again() -> None:
     """About half of these don't fit at once, and would be the whole image if they were not drawn again."""
     boxes = crops.drawn_boxes(lanes_of(0), "a", 0, 500, (64, 64), (0.5, 1), (0.5, 2))
     assert (boxes.height * boxes.width == 64 * 64).float().mean() < 0.05
@@ -189,7 +189,7 @@ def test_blur_is_drawn_evenly() -> None:
     assert [blur.kernel_size(size) for size in (8, 32, 96, 224)] == [1, 3, 9, 23]
 
 
-def test_at_strength_0_nothing_happens() -> None:
+def test_at_strength_0_nothing_changes() -> None:
     x = pictures(2, 5)
     assert torch.equal(STILL.weak(lanes_of(0, 1), "a", x, 0), x.float() / 255)
     no_change = replace(STILL, jitter=Jitter(0, 0, 0, 0, chance=1))
@@ -209,7 +209,7 @@ def test_each_part_of_a_weak_view_can_be_turned_on_alone() -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("make", [cifar10, imagenet])
-def test_a_weak_view_is_what_torchvision_makes_of_the_same_numbers(make: type[Views], channels: int) -> None:
+def test_a_weak_view_equals_torchvision_with_the_same_random_numbers(make: type[Views], channels: int) -> None:
     lanes = lanes_of(7, 8)
     mean, std = (0.4,) * channels, (0.3,) * channels
     x = pictures(2, 9, size=(channels, 40, 36))
@@ -247,7 +247,7 @@ def test_a_run_sees_the_same_weak_views_alone_and_in_a_pack() -> None:
         assert bool(((other - packed[:1]).abs().amax(dim=(2, 3, 4)) > 0.01).all())
 
 
-def test_views_take_bytes_and_numbers_in_either_precision_and_leave_them_as_they_are() -> None:
+def test_views_take_bytes_and_numbers_in_either_precision_and_do_not_change_them() -> None:
     x = pictures(1, 8)
     views = cifar10(12, (0.5,) * 3, (0.2,) * 3)
     double = views.weak(lanes_of(0, precision="float64"), "a", x.double() / 255, 0)
@@ -258,11 +258,11 @@ def test_views_take_bytes_and_numbers_in_either_precision_and_leave_them_as_they
         out = views.weak(lanes_of(0), "a", given, 0)
         assert out.dtype == torch.float32
         assert torch.equal(given, kept)
-        # Uniform numbers in single precision may give another box once in a long while, but not here.
+        # Uniform numbers in single precision may rarely give another crop, but not here.
         torch.testing.assert_close(out.double(), double, atol=1e-4, rtol=0)
 
 
-def test_views_keep_their_precision_within_training_in_half_precision() -> None:
+def test_views_keep_their_precision_under_autocast() -> None:
     x = pictures(1, 8)
     views = imagenet(24, (0.5,) * 3, (0.2,) * 3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -271,7 +271,7 @@ def test_views_keep_their_precision_within_training_in_half_precision() -> None:
 
 
 def test_smaller_crops_show_smaller_parts() -> None:
-    """CLSA's numbers for ImageNet, which it rounds to three digits, some up."""
+    """CLSA's numbers for ImageNet, which it rounds to three digits."""
     sizes = imagenet(224, (0.5,) * 3, (0.2,) * 3).crops([224, 192, 160, 128, 96])
     assert [view.size for view in sizes] == [224, 192, 160, 128, 96]
     scales = np.array([view.scale for view in sizes])
@@ -290,7 +290,7 @@ def test_plain_views_are_the_middle_of_the_image() -> None:
     torch.testing.assert_close(Views(size=6, mean=mean, std=std).plain(x), smaller, atol=1e-5, rtol=0)
 
 
-def test_statistics_are_taken_of_some_images_at_a_time() -> None:
+def test_statistics_are_computed_in_parts() -> None:
     class Largest(TorchDispatchMode):
         held = 0
 

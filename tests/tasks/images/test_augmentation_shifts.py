@@ -52,21 +52,21 @@ def test_a_run_sees_the_same_shifts_alone_and_in_a_pack(dtype: torch.dtype) -> N
         assert torch.equal(alone[0], packed[lane])
 
 
-def test_steps_names_and_seeds_have_shifts_of_their_own() -> None:
+def test_steps_names_and_seeds_have_different_shifts() -> None:
     x = pictures(1, 20)
     first = padded_crop_and_flip(lanes_of(0), "train", x, 0)
     for lanes, name, step in ((lanes_of(0), "train", 1), (lanes_of(0), "other", 0), (lanes_of(1), "train", 0)):
         assert not torch.equal(padded_crop_and_flip(lanes, name, x, step), first)
 
 
-def test_a_smaller_batch_has_the_first_shifts_of_a_whole_one() -> None:
+def test_a_smaller_batch_has_the_first_shifts_of_a_full_one() -> None:
     x = pictures(1, 20)
     whole = padded_crop_and_flip(lanes_of(0), "train", x, 7)
     assert torch.equal(padded_crop_and_flip(lanes_of(0), "train", x[:, :8], 7, whole=20), whole[:, :8])
 
 
-def test_all_shifts_are_as_likely_and_half_are_flipped() -> None:
-    # One bright pixel in the middle tells the shift, and a brighter one to its right whether it is mirrored.
+def test_all_shifts_are_equally_likely_and_half_are_flipped() -> None:
+    # One bright pixel in the middle shows the shift; a brighter one to its right shows mirroring.
     x = torch.zeros(1, 20_000, 1, 11, 11)
     x[..., 5, 5], x[..., 5, 6] = 1.0, 2.0
     out = padded_crop_and_flip(lanes_of(3), "train", x, 0)[0, :, 0]

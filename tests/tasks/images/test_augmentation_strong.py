@@ -1,4 +1,4 @@
-"""Strong views: each operation against PIL, bit for bit, and the rounds against a loop over images."""
+"""Strong views: each operation compared with PIL, bit for bit, and the rounds with a loop over images."""
 
 from dataclasses import replace
 
@@ -143,7 +143,7 @@ def test_rounds_are_a_loop_over_images(channels: int) -> None:
         assert torch.equal(out[i], as_tensor(right))
 
 
-def test_operations_levels_and_signs_are_as_likely_and_half_are_applied() -> None:
+def test_operations_levels_and_signs_are_equally_likely_and_half_are_applied() -> None:
     rounds = drawn_rounds(lanes_of(0, 1), "a", 0, 7_000, times=5, chance=0.5)
     draws = 5 * 2 * 7_000
     assert rounds.operation.shape == (5, 14_000)
@@ -157,7 +157,7 @@ def test_operations_levels_and_signs_are_as_likely_and_half_are_applied() -> Non
     as_likely(rounds.operation, [0.5 / 14] * 14 + [0.5])
     as_likely(rounds.level - 1, [1 / 9] * 9)
     as_likely(rounds.negative.long(), [0.5] * 2)
-    # No round is another's again.
+    # No two rounds are the same.
     agree = (rounds.operation[0] == rounds.operation[1]).float().mean()
     assert abs(agree - (0.25 + 14 * (0.5 / 14) ** 2)) < 5 * 0.45 / 14_000**0.5
 
@@ -168,7 +168,7 @@ def test_a_run_sees_the_same_strong_views_alone_and_in_a_pack() -> None:
     packed = views.strong(lanes_of(4, 5, 6), "mixed", x, 2)
     for lane, seed in enumerate((4, 5, 6)):
         alone = views.strong(lanes_of(seed), "mixed", x[lane : lane + 1], 2)
-        # A product over more images may round differently; a byte is then the next one, once in a long while.
+        # A product over more images may round differently, so a byte may rarely differ by 1.
         assert (alone[0] != packed[lane]).float().mean() < 1e-3
     for lanes, name, step in ((lanes_of(4), "other", 2), (lanes_of(4), "mixed", 3), (lanes_of(5), "mixed", 2)):
         assert not torch.equal(views.strong(lanes, name, x[:1], step), packed[:1])

@@ -53,7 +53,7 @@ def test_lanes_may_share_images(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cnn", "resnet20", "wide_resnet"])
-def test_cutting_lanes_into_parts_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processing_lanes_in_parts_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     network, _, state = small(kind)
     x = batch(kind, 3, 5)
     whole = network.forward(state, x, training=True, watch=True)
@@ -69,7 +69,7 @@ def test_cutting_lanes_into_parts_changes_nothing(kind: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("kind", ["cnn", "resnet20", "wide_resnet"])
-def test_cutting_batches_into_parts_changes_nothing(kind: str, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processing_batches_in_parts_changes_nothing(kind: str, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     network, _, state = small(kind)
     x = batch(kind, 7) if shared else batch(kind, 3, 7)
 
@@ -90,13 +90,13 @@ def test_cutting_batches_into_parts_changes_nothing(kind: str, shared: bool, mon
     monkeypatch.setattr("mislabel.tasks.images.layered._PART_NUMBERS", 1)
     monkeypatch.setattr(LayeredNetwork, "_pass", counted)
     parts = looked_at()
-    # Batch norm mixes the images of a batch in training, which is one pass of the three.
+    # In training, one pass of the three, batch norm mixes the images of a batch.
     assert sizes == ([1] * 7 + [7] + [1] * 7 if kind == "resnet20" else [1] * 21)
     for part, one in zip(parts, whole, strict=True):
         torch.testing.assert_close(part, one)
 
 
-def test_papers_count_the_same_weights() -> None:
+def test_numbers_of_weights_are_those_of_the_papers() -> None:
     def size(kind: str, inputs: tuple[int, int, int], outputs: int = 10) -> int:
         return build(Params(network=kind), inputs, outputs).size
 
@@ -109,12 +109,12 @@ def test_papers_count_the_same_weights() -> None:
 
 
 def as_torch(w: Tensor) -> Tensor:
-    """torch's dense layers have outputs first."""
+    """In torch's dense layers the output axis comes first."""
     return w.T if w.dim() == 2 else w
 
 
 class BasicBlock(nn.Module):
-    """Of ResNet-20 as in the paper, with shortcuts that subsample and pad."""
+    """A block of ResNet-20 as in the paper, with shortcuts that subsample and pad."""
 
     def __init__(self, inputs: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ def test_outputs_gradients_and_buffers_are_those_of_torch_modules(
 
 
 @pytest.mark.parametrize(("pixels", "last"), [(8, 1), (16, 2), (32, 2)])
-def test_resnet9_is_that_of_a_plain_reading(pixels: int, last: int) -> None:
+def test_resnet9_equals_a_plain_implementation(pixels: int, last: int) -> None:
     lanes = Lanes([Params(network="resnet9", width=2, init="torch", precision="float64")], [0])
     network = build(lanes.shape, (3, pixels, pixels), 4)
     state, x = network.init(lanes), lanes.normal("x", 6, 3, pixels, pixels)
@@ -196,7 +196,7 @@ def test_resnet9_is_that_of_a_plain_reading(pixels: int, last: int) -> None:
     torch.testing.assert_close(network.forward(state, x, training=True).outputs[0], expected)
 
 
-def test_torchvisions_resnet_is_that_of_torchvision() -> None:
+def test_torchvisions_resnet_equals_torchvision() -> None:
     from mislabel.tasks.data.torchvision_import import vision
 
     network, _, state = small("resnet18", 1)
@@ -212,7 +212,7 @@ def test_torchvisions_resnet_is_that_of_torchvision() -> None:
 
 
 @pytest.mark.parametrize("kind", ["resnet9", "resnet20", "resnet18"])
-def test_running_statistics_move_in_training_alone_and_decide_evaluation(kind: str) -> None:
+def test_running_statistics_change_only_in_training_and_are_used_in_evaluation(kind: str) -> None:
     network, _, state = small(kind)
     before = {name: tensor.clone() for name, tensor in state.items()}
     x = batch(kind, lanes_of(kind), 6)
@@ -252,7 +252,7 @@ def test_ntk_weights_start_with_variance_one_and_the_same_function() -> None:
 
 
 def test_ntk_outputs_have_the_variance_of_theory_at_the_start() -> None:
-    """With gain √2 in hidden layers, E f² = ‖x‖²/d of inputs, whatever the width."""
+    """With gain √2 in hidden layers, E f² = ‖x‖²/d for every width."""
     lanes = Lanes([Params(depth=3, width=64, parametrization="ntk")] * 300, range(300))
     network = build(lanes.shape, (1, 4, 4), 1)
     x = torch.randn(1, 1, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -274,7 +274,7 @@ def test_hidden_activations_are_watched() -> None:
     first = functional.conv2d(image[0], kernels["conv1.weight"][0], kernels["conv1.bias"][0]).relu()
     second = functional.conv2d(first, kernels["conv2.weight"][0], kernels["conv2.bias"][0]).relu()
     torch.testing.assert_close(watched["hidden1"][0], first)
-    torch.testing.assert_close(watched["hidden2"][0], second)  # as it is before the pool
+    torch.testing.assert_close(watched["hidden2"][0], second)  # before the pool
     resnet = build(Params(network="resnet20"), (3, 32, 32), 10)
     start = resnet.init(Lanes([Params()], [0]))
     last = resnet.forward(start, torch.zeros(1, 3, 32, 32), watch=True).hidden["stage3.3"]
@@ -286,7 +286,7 @@ def test_the_first_layers_norm_is_measured() -> None:
     torch.testing.assert_close(network.first_norm(state), state["stem.weight"].square().sum(dim=(1, 2, 3, 4)).sqrt())
 
 
-def test_what_does_not_go_together_is_said() -> None:
+def test_conflicting_parameters_are_reported() -> None:
     assert list(network_conflicts(Params())) == []
     assert len(list(network_conflicts(Params(network="resnet18", width=3, parametrization="ntk")))) == 2
     (text,) = network_conflicts(Params(network="resnet50", init="torch"))

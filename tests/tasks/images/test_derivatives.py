@@ -48,14 +48,14 @@ def test_the_linearized_network_is_a_tangent(kind: str) -> None:
         weights = {name: start[name] + length * step for name, step in direction.items()}
         return network.forward({**start, **weights}, x).outputs, linearized(network, start, weights, x)
 
-    tiny = 1e-8  # on this way no neuron starts or stops to fire
+    tiny = 1e-8  # small enough that no neuron starts or stops firing
     true, linear = ((up - down) / (2 * tiny) for up, down in zip(outputs(tiny), outputs(-tiny), strict=True))
     torch.testing.assert_close(linear, true, rtol=1e-5, atol=1e-4)
     torch.testing.assert_close(outputs(0)[1], outputs(0)[0])
     torch.testing.assert_close(outputs(2.0)[1] - outputs(0)[1], 2 * (outputs(1.0)[1] - outputs(0)[1]))
 
 
-def test_the_gradient_of_the_linearized_network_is_the_tangents() -> None:
+def test_the_gradient_of_the_linearized_network_is_that_of_the_tangent() -> None:
     network, _, start = small("cnn")
     x = batch("cnn", 3, 4)
     weights = {name: (w * 1.1).requires_grad_() for name, w in network.trained(start).items()}

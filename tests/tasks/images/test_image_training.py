@@ -60,7 +60,7 @@ def trained(lanes: Lanes[Params], *stops: int, seen: list[Tensor] | None = None)
 
 
 def trained_by_torch(lanes: Lanes[Params], lane: int, steps: int) -> dict[str, Tensor]:
-    """The same by autograd, whole images and torch's own SGD, in the order of images that the lane has."""
+    """The same by autograd, all pixels and torch's SGD, in the lane's order of images."""
     network, state = networks(lanes)
     one = {name: state[name][[lane]].clone().requires_grad_() for name in network.weights}
     params, p = lanes.params[lane], lanes.shape
@@ -88,7 +88,7 @@ def trained_by_torch(lanes: Lanes[Params], lane: int, steps: int) -> dict[str, T
 @pytest.mark.parametrize(
     "shape", [{}, {"parametrization": "ntk"}, {"network": "cnn", "width": 2}, {"batch": 0}], ids=str
 )
-def test_training_is_that_of_torch(pixels: str, optimizer: str, decay: float, shape: dict[str, Any]) -> None:
+def test_training_equals_torch(pixels: str, optimizer: str, decay: float, shape: dict[str, Any]) -> None:
     common = {"pixels": pixels, "optimizer": optimizer, "drops": "1, 2", **shape}
     lanes = lanes_of(
         {**common, "learning_rate": 0.2, "momentum": 0.5, "drop": 0.1},
@@ -100,7 +100,7 @@ def test_training_is_that_of_torch(pixels: str, optimizer: str, decay: float, sh
             torch.testing.assert_close(state[name][lane], expected)
 
 
-def test_hand_written_steps_are_taken_without_dark_pixels() -> None:
+def test_hand_written_steps_leave_out_zero_pixels() -> None:
     lanes = lanes_of({})
     network, _ = networks(lanes)
     assert isinstance(network, DenseNetwork)
@@ -119,11 +119,11 @@ def test_training_in_two_parts_is_exactly_training_at_once() -> None:
         assert all(torch.equal(at_once[name], in_parts[name]) for name in at_once)
 
 
-def test_every_epoch_has_each_image_once_in_an_order_of_its_own() -> None:
+def test_every_epoch_has_each_image_once_in_a_new_order() -> None:
     seen: list[Tensor] = []
     lanes = lanes_of({}, {"learning_rate": 0.3})
     trained(lanes, 6, seen=seen)
-    assert [index.shape[1] for index in seen] == [20, 20, 10] * 2  # the last batch has what is left
+    assert [index.shape[1] for index in seen] == [20, 20, 10] * 2  # the last batch has the rest
     first, second = torch.cat(seen[:3], dim=1), torch.cat(seen[3:], dim=1)
     orders = [first[0], first[1], second[0], second[1]]
     for order in orders:
@@ -131,7 +131,7 @@ def test_every_epoch_has_each_image_once_in_an_order_of_its_own() -> None:
     assert len({tuple(order.tolist()) for order in orders}) == 4
 
 
-def test_all_images_at_every_step_come_in_their_own_order() -> None:
+def test_full_batches_keep_the_order_of_the_images() -> None:
     seen: list[Tensor] = []
     lanes = lanes_of({"batch": 0}, {"batch": 0})
     assert image_training.epoch_steps(lanes) == 1
@@ -165,7 +165,7 @@ def test_training_images_that_are_standardized_are_on_the_device_once() -> None:
     assert images.part.cache_info().currsize == 1
 
 
-def test_augmented_images_are_what_is_trained_on() -> None:
+def test_training_uses_augmented_images() -> None:
     lanes = lanes_of({}, {})
     network, state = networks(lanes)
     before = {name: tensor.clone() for name, tensor in state.items()}
@@ -177,7 +177,7 @@ def test_augmented_images_are_what_is_trained_on() -> None:
 
     image_training.train(lanes, network, state, 0, 2, loss_of(lanes), black)
     assert shapes == [(step, (2, 20, 1, 8, 8), torch.uint8) for step in (0, 1)]
-    assert torch.equal(state["layer1.weight"], before["layer1.weight"])  # of black images there is nothing to learn
+    assert torch.equal(state["layer1.weight"], before["layer1.weight"])  # black images have no gradient
     assert not torch.equal(state["output.bias"], before["output.bias"])
 
 
@@ -192,7 +192,7 @@ def test_a_run_trains_the_same_alone_and_in_a_pack() -> None:
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=str)
-def test_half_precision_is_close(network: dict[str, Any]) -> None:
+def test_bfloat16_is_close(network: dict[str, Any]) -> None:
     full = {"precision": "float32", **network}
     exact, half = trained(lanes_of(full, full), 5), trained(lanes_of(*[{**full, "autocast": "bfloat16"}] * 2), 5)
     start = networks(lanes_of(full, full))[1]
@@ -205,7 +205,7 @@ def test_half_precision_is_close(network: dict[str, Any]) -> None:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_compiled_networks_train_alike() -> None:
+def test_compiled_networks_train_the_same() -> None:
     settings = [{"network": "cnn", "width": 4, "batch": 25, "learning_rate": rate} for rate in (0.1, 0.2)]
     plain, compiled = (
         trained(lanes_of(*[{**each, "compiled": on} for each in settings]), 2, 5) for on in (False, True)
@@ -225,7 +225,7 @@ def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("lanes", [1, 3])
 @pytest.mark.parametrize("network", NETWORKS, ids=str)
-def test_a_gpu_trains_alike(network: dict[str, Any], lanes: int) -> None:
+def test_a_gpu_trains_the_same(network: dict[str, Any], lanes: int) -> None:
     near, far = (trained(lanes_of(*[network] * lanes, device=device), 2, 5) for device in ("cpu", "cuda"))
     for name, tensor in near.items():
         torch.testing.assert_close(far[name].cpu(), tensor)
@@ -236,7 +236,7 @@ def test_a_gpu_trains_alike(network: dict[str, Any], lanes: int) -> None:
 @pytest.mark.parametrize("lanes", [1, 3])
 @pytest.mark.parametrize("faster", [{"autocast": "bfloat16"}, {"compiled": True}], ids=str)
 @pytest.mark.parametrize("network", NETWORKS, ids=str)
-def test_a_gpu_trains_nearly_alike_when_it_is_faster(
+def test_a_gpu_trains_nearly_the_same_when_accelerated(
     network: dict[str, Any], faster: dict[str, Any], lanes: int
 ) -> None:
     plain = {"precision": "float32", **network}
@@ -250,7 +250,7 @@ def test_a_gpu_trains_nearly_alike_when_it_is_faster(
 
 
 @pytest.mark.parametrize("settings", [{"samples": 21, "steps": 2}, {"batch": 1}, {"samples": 1, "batch": 0}], ids=str)
-def test_batch_norm_of_a_single_image_is_refused_where_its_features_are_single_pixels(settings: dict[str, Any]) -> None:
+def test_batch_norm_of_a_single_image_with_1x1_features_is_refused(settings: dict[str, Any]) -> None:
     deep = {"network": "resnet18", "depth": 0, "width": 0, **settings}
     with pytest.raises(DataError, match=r"batch: .*1×8×8.*resnet18"):
         image_training.data_of(params_of(**deep))
@@ -264,7 +264,7 @@ def test_a_network_that_is_too_deep_for_its_images_is_refused() -> None:
         image_training.data_of(params_of(network="cnn", depth=5))
 
 
-def test_batch_norm_trains_where_no_step_takes_a_single_image() -> None:
+def test_batch_norm_trains_if_no_step_has_a_single_image() -> None:
     deep = {"network": "resnet18", "depth": 0, "width": 0}
     for settings in ({"samples": 22}, {"samples": 21, "steps": 1}, {"samples": 21, "batch": 0}):
         assert image_training.data_of(params_of(**deep, **settings))

@@ -1,4 +1,4 @@
-"""Phase II alone, against the network as the paper writes it, input by input."""
+"""Phase II alone, compared with the network as the paper writes it, input by input."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ def frames_of(settings: Sequence[Params], seeds: Sequence[int]) -> list[Frame]:
 
 
 class Plain:
-    """One run on the inputs themselves, with its gradient taken by autograd."""
+    """One run on the original inputs, with gradients by autograd."""
 
     def __init__(self, params: Params, seed: int) -> None:
         lanes = Lanes([params], [seed])
@@ -98,7 +98,7 @@ class Plain:
 
 
 @pytest.mark.parametrize("params", [NARROW, WIDE, ALREADY], ids=["narrow", "wide", "aligned"])
-def test_a_run_is_trained_and_measured_as_the_plain_reference(params: Params) -> None:
+def test_a_run_equals_the_slow_reference(params: Params) -> None:
     seeds = [3, 4]
     frames = frames_of([params] * 2, seeds)
     for lane, seed in enumerate(seeds):
@@ -125,7 +125,7 @@ def test_neurons_start_where_phase_two_begins() -> None:
 
 
 @pytest.mark.parametrize("params", [NARROW, WIDE], ids=["narrow", "wide"])
-def test_the_norms_of_the_two_layers_keep_the_papers_identity(params: Params) -> None:
+def test_the_norms_of_the_two_layers_satisfy_the_papers_identity(params: Params) -> None:
     lanes = Lanes([params], [5])
     data, state = _data(lanes), task.init(lanes)
     for step in range(0, 300, 30):
@@ -139,7 +139,7 @@ def test_the_norms_of_the_two_layers_keep_the_papers_identity(params: Params) ->
         state = task.advance(lanes, state, step, step + 30)
 
 
-def test_neurons_that_start_aligned_stay_so() -> None:
+def test_neurons_that_start_aligned_stay_aligned() -> None:
     for frame in frames_of([ALREADY], [0]):
         assert frame.metrics["min_alignment"][0] == pytest.approx(1)
 
@@ -152,7 +152,7 @@ def last_of(step_size: float, seeds: int = 16, **settings: Any) -> dict[str, np.
 
 
 @pytest.mark.claims
-def test_neurons_align_at_the_lemmas_time_over_eta_but_not_at_its_own() -> None:
+def test_neurons_are_aligned_at_T2_over_eta_but_not_at_T2() -> None:
     for step_size in (0.1, 0.03, 0.01, 0.003):
         last = last_of(step_size)
         order = np.sqrt(step_size) * np.log(1 / step_size)
@@ -168,7 +168,7 @@ def test_alignment_rises_to_one_from_small_weights() -> None:
 
 
 @pytest.mark.claims
-def test_neurons_are_left_with_what_they_had_across_the_target() -> None:
+def test_components_orthogonal_to_the_target_stay() -> None:
     for width, init_scale in ((10, 1.0), (10, 0.3), (40, 0.5)):
         found = last_of(0.01, width=width, init_scale=init_scale)["mean_alignment"].mean()
         assert found == pytest.approx(float(theory.final_alignment(0.01, width, 0.5, init_scale)), abs=0.03)

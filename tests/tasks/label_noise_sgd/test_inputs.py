@@ -1,4 +1,4 @@
-"""Principal axes of inputs, against the inputs themselves."""
+"""Principal axes of inputs, compared with the inputs."""
 
 import pytest
 import torch

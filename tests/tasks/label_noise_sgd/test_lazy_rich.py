@@ -1,4 +1,4 @@
-"""Networks beside their linearization, against explicit Jacobians, closed forms and a plain loop."""
+"""Networks and their linearization, compared with explicit Jacobians, closed forms and a plain loop."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ def weights_of(state: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
 
 
 class Explicit:
-    """One run's network by its Jacobian, as a matrix: a row for each output of each image, images first."""
+    """The Jacobian of one run's network: a row for each output of each image, images first."""
 
     def __init__(self, params: Params, seed: int) -> None:
         self.lanes = Lanes([params], [seed])
@@ -77,7 +77,7 @@ def test_the_linearization_follows_the_closed_form_of_kernel_gradient_descent(ki
     moved = run.flat(weights) - run.flat(run.start)
     torch.testing.assert_close(f + jacobian @ moved, expected, rtol=1e-10, atol=1e-11)
     rounded = jacobian.T @ torch.linalg.lstsq(jacobian.T, moved[:, None]).solution[:, 0]
-    torch.testing.assert_close(moved, rounded, rtol=1e-7, atol=1e-9)  # it moves along the gradients of images alone
+    torch.testing.assert_close(moved, rounded, rtol=1e-7, atol=1e-9)  # it moves only along the gradients of images
     last = {name: float(values[0]) for name, values in frames_of([params], [3])[-1].metrics.items()}
     assert last["linear_train_loss"] == pytest.approx(float((expected - run.y).square().sum() / 2 / params.samples))
     test_y = _targets(run.lanes, "test").flatten()
@@ -87,7 +87,7 @@ def test_the_linearization_follows_the_closed_form_of_kernel_gradient_descent(ki
 
 
 @pytest.mark.parametrize("kind", SMALL)
-def test_gaps_and_the_change_of_the_kernel_are_those_of_explicit_jacobians(kind: str) -> None:
+def test_gaps_and_kernel_changes_equal_those_from_jacobians(kind: str) -> None:
     params = SMALL[kind]
     run = Explicit(params, seed=5)
     state = trained(run.lanes, params.steps)
@@ -121,7 +121,7 @@ def test_gaps_and_the_change_of_the_kernel_are_those_of_explicit_jacobians(kind:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
 @pytest.mark.parametrize("name", ["plain", "noisy"])
-def test_the_network_is_trained_as_by_a_plain_loop(name: str, optimizer: str) -> None:
+def test_training_equals_a_plain_loop(name: str, optimizer: str) -> None:
     params = changed(FC, optimizer=optimizer, weight_decay=0.01, momentum=0.5, drops="10", drop=0.5)
     lanes = Lanes([params], [1])
     data = image_training.loaded(lanes)
@@ -164,7 +164,7 @@ def test_without_noise_the_noisy_trajectories_are_the_plain_ones(kind: str) -> N
     assert not torch.equal(some["noisy.output.weight"], some["plain.output.weight"])
 
 
-def test_noise_belongs_to_images_in_whichever_order_a_batch_has_them() -> None:
+def test_the_noise_of_an_image_does_not_depend_on_the_order_of_the_batch() -> None:
     whole = trained(Lanes([FC] * 2, [0, 1]), 20)
     batch = trained(Lanes([changed(FC, batch=6)] * 2, [0, 1]), 20)
     assert not torch.equal(batch["order"][0].sort().values, batch["order"][0])
@@ -175,7 +175,7 @@ def test_noise_belongs_to_images_in_whichever_order_a_batch_has_them() -> None:
     assert not torch.allclose(few["linear.output.weight"], whole["linear.output.weight"])
 
 
-def test_what_is_not_trained_is_absent_and_changes_nothing_else() -> None:
+def test_trajectories_that_are_not_trained_are_absent_and_change_no_other() -> None:
     everything = frames_of([FC], [2])[-1].metrics
     some = frames_of([changed(FC, trained="noisy, plain")], [2])[-1].metrics
     assert some.keys() == everything.keys() == METRICS.keys()
@@ -187,7 +187,7 @@ def test_what_is_not_trained_is_absent_and_changes_nothing_else() -> None:
     assert some["farthest"][0] == max(some["plain_distance"][0], some["noisy_distance"][0])
 
 
-def test_errors_are_shares_of_images_that_are_taken_for_another_class() -> None:
+def test_errors_are_shares_of_images_classified_wrongly() -> None:
     for kind in ("one output", "three outputs"):
         run = Explicit(changed(SMALL[kind], test_samples=9), seed=4)
         state = trained(run.lanes, 10)
@@ -208,7 +208,7 @@ def test_batch_norm_half_precision_and_unknown_trajectories_are_refused() -> Non
     for network in ("resnet9", "resnet20", "resnet18"):
         [said] = task.conflicts(changed(FC, network=network, depth=0, width=0, parametrization="standard"))
         assert said.startswith(f"network: {network} has batch norm")
-    assert list(task.conflicts(changed(FC, network="cnn", depth=20))) == []  # it is the images that are too small
+    assert list(task.conflicts(changed(FC, network="cnn", depth=20))) == []  # only the images are too small
     for words in ("plain, plain", "plain, lazy", ""):
         [said] = task.conflicts(changed(FC, trained=words))
         assert said.startswith("trained: ")

@@ -1,4 +1,4 @@
-"""Label-noise SGD on the linear network, against the plain loop over samples that it is a rewriting of."""
+"""Label-noise SGD on the linear network, compared with a plain loop over samples."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -98,7 +98,7 @@ class Plain:
 
 
 @pytest.mark.parametrize("params", [NARROW, WIDE, SMALL], ids=["fewer neurons than inputs", "more", "small weights"])
-def test_blocks_of_turned_neurons_train_like_one_sample_at_a_time(params: Params) -> None:
+def test_blocks_of_rotated_neurons_train_like_one_sample_at_a_time(params: Params) -> None:
     seeds = [3, 4]
     frames = frames_of([params] * 2, seeds)
     assert [frame.step for frame in frames] == measured_steps(params)
@@ -136,7 +136,7 @@ def test_a_step_follows_the_gradient_of_half_the_squared_residual() -> None:
 
 
 @pytest.mark.parametrize("params", [NARROW, WIDE], ids=["narrow", "wide"])
-def test_the_norms_of_the_two_layers_keep_the_papers_identity(params: Params) -> None:
+def test_the_norms_of_the_two_layers_satisfy_the_papers_identity(params: Params) -> None:
     lanes = Lanes([params], [5])
     data, state, plain = _data(lanes), task.init(lanes), Plain(params, 5)
     for step in range(64):
@@ -181,14 +181,14 @@ def test_with_label_noise_norms_fall_and_then_neurons_align() -> None:
     assert norm[-1] < 0.25 * norm[0]
     assert alignment[0] < 0.4
     assert alignment[-1] > 0.9
-    # Phase I comes first: half of the norm is gone before half of the alignment is won.
+    # Phase I comes first: the norm has halved before the alignment reaches one half.
     assert np.argmax(norm < norm[0] / 2) < np.argmax(alignment > (1 + alignment[0]) / 2)
     assert (curves["escape_step"][-1] < curves["phase_two_step"][-1]).all()
     assert (curves["full_escape_step"][-1] < curves["theory_escape_step"][-1]).all()
 
 
 @pytest.mark.claims
-def test_without_label_noise_neurons_stay_near_their_start() -> None:
+def test_without_label_noise_neurons_stay_near_initialization() -> None:
     curves = last_means(sigma=0.0, step_size=0.05, steps=10_000)
     assert (curves["train_loss"][-1] < 1e-10).all()
     assert (curves["mean_norm"][-1] > 0.9 * curves["mean_norm"][0]).all()

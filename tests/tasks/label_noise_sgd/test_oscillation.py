@@ -1,4 +1,4 @@
-"""Oscillation of the second layer, against chains and gradients written out neuron by neuron, input by input."""
+"""Oscillation of the second layer, compared with a loop over neurons and inputs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ def frames_of(settings: Sequence[Params], seeds: Sequence[int]) -> list[Frame]:
 
 
 class Plain:
-    """One run, one step at a time, on the inputs themselves: Equations 5 and 6 as they are printed."""
+    """One run, one step at a time, on the original inputs: Equations 5 and 6 as printed."""
 
     def __init__(self, params: Params, seed: int) -> None:
         lanes = Lanes([params], [seed])
@@ -100,7 +100,7 @@ def test_output_weights_are_the_chain_of_equation_6() -> None:
     assert signs.unique().tolist() == [-1, 1]
     assert abs(signs.mean().item()) < 4 / signs.numel() ** 0.5
     assert abs(even.double().mean().item() - 0.5) < 2 / even.numel() ** 0.5
-    # Neurons beyond the first 32 have signs of their own, as have steps.
+    # Neurons beyond the first 32 have different signs, and so have other steps.
     flat = signs.flatten(0, 1)
     correlations = flat.T @ flat / len(flat) - torch.eye(100)
     assert correlations.abs().max() < 6 / len(flat) ** 0.5
@@ -112,7 +112,7 @@ def test_the_expected_square_norm_is_the_mean_over_all_signs(params: Params) -> 
     lanes = Lanes([replace(params, width=3, dim=2)], [1])
     data = _data(lanes)
     h, target = data.variance[0].numpy(), data.target[0].numpy()
-    # All paths of four steps: each neuron moves at two of them, so there are 2⁶ choices of signs.
+    # All paths of four steps: each neuron moves at two of them, so there are 2⁶ combinations of signs.
     total, rate = 0.0, params.step_size
     for choice in range(2**6):
         w = data.start[0].numpy()
@@ -139,7 +139,7 @@ def test_the_expected_square_norm_is_the_closed_form_of_theory() -> None:
         assert found == pytest.approx(expected, rel=1e-10)
 
 
-def test_inputs_that_span_no_more_than_they_are_leave_the_rest_alone() -> None:
+def test_directions_that_the_inputs_do_not_span_are_not_trained() -> None:
     params = replace(FEW, samples=1, steps=40)
     lanes = Lanes([params], [0])
     data, last = _data(lanes), frames_of([params], [0])[-1].metrics
@@ -158,7 +158,7 @@ def test_the_mean_square_norm_falls_below_the_level_within_the_lemmas_steps(step
     frames = frames_of([params] * len(seeds), seeds)
     mean = np.array([frame.metrics["mean_square_norm"].mean() for frame in frames])
     assert mean[-1] < step_size**0.5
-    # It does so about when the closed form says, and stays below.
+    # It happens about when the closed form predicts, and the norm stays below.
     below = np.array([frame.step for frame in frames]) > 1.3 * theory.small_norm_step(step_size)
     assert (mean[below] < step_size**0.5).all()
     assert (mean[[frame.step < 0.7 * theory.small_norm_step(step_size) for frame in frames]] > step_size**0.5).all()

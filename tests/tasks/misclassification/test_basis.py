@@ -1,4 +1,4 @@
-"""Standard basis inputs, against a plain loop over samples and Theorems 3 and 4."""
+"""Standard basis inputs, compared with a plain loop over samples and Theorems 3 and 4."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -109,7 +109,7 @@ def test_an_odd_number_of_neurons_is_refused() -> None:
 
 
 def last(**settings: Any) -> dict[str, np.ndarray]:
-    """Metrics of eight runs at their end; in double precision, as multiples of h may meet exactly."""
+    """The final metrics of eight runs; in double precision, because multiples of h may be equal."""
     params = Params(**{"dim": 10, "width": 200, "frames": 2, "precision": "float64", **settings})
     return dict(frames_of([params] * 8, range(8))[-1].metrics)
 
@@ -133,9 +133,9 @@ def test_at_rates_of_one_and_more_no_neuron_fires_on_any_input(learning_rate: fl
 
 @pytest.mark.claims
 @pytest.mark.parametrize("width", [200, 1000])
-def test_at_rates_up_to_one_over_k_about_half_of_the_neurons_live_on(width: int) -> None:
+def test_at_rates_up_to_one_over_k_about_half_of_the_neurons_stay_active(width: int) -> None:
     for learning_rate in (2 / width, 0.5 / width):
         metrics = last(width=width, learning_rate=learning_rate, steps=4000)
-        # Of 2k neurons half fire at the start; the proof allows a loss of 3·k^0.6 in each half.
+        # Half of the 2k neurons fire initially; the proof allows a loss of 3·k^0.6 in each half.
         assert (metrics["min_active_neurons"] > width / 2 - 2 * 3 * (width / 2) ** 0.6).all()
         assert metrics["active_share"].mean() == pytest.approx(0.5, abs=0.03)

@@ -1,4 +1,4 @@
-"""Who fires for what, counted by hand and image by image."""
+"""Firing by class, compared with counts image by image."""
 
 import pytest
 import torch
@@ -17,18 +17,18 @@ from mislabel.tasks.misclassification.images import Params
         ([0.1, 0.39, 0.8], True),
         ([0.8, 0.41, 0.1], False),
         ([0.5, 0.5, 0.0], False),
-        ([0.01, 0.0, 0.0], True),  # rarely, but for one class alone
-        ([0.0, 0.0, 0.0], False),  # a dead neuron is associated with none
+        ([0.01, 0.0, 0.0], True),  # rarely, but only for one class
+        ([0.0, 0.0, 0.0], False),  # a dead neuron is associated with no class
         ([1.0, 1.0, 1.0], False),
     ],
 )
-def test_a_neuron_is_associated_that_fires_twice_as_often_for_one_class_as_for_any_other(
+def test_neurons_that_fire_twice_as_often_for_one_class_are_associated(
     firing: list[float], is_associated: bool
 ) -> None:
     assert associated(torch.tensor([firing])).tolist() == [is_associated]
 
 
-def test_as_many_images_of_each_class_are_seen_and_the_first_ones() -> None:
+def test_the_first_images_of_each_class_are_taken_equally_many_of_each() -> None:
     y = torch.tensor([0, 0, 1, 0, 2, 1, 1, 2, 0])
     assert balanced(y, 6, 3).tolist() == [0, 1, 2, 4, 5, 7]
     assert balanced(y, 3, 3).tolist() == [0, 2, 4]
@@ -37,8 +37,8 @@ def test_as_many_images_of_each_class_are_seen_and_the_first_ones() -> None:
 
 
 @pytest.mark.parametrize("network", ["fc", "resnet20"])
-def test_a_look_counts_firing_image_by_image(network: str) -> None:
-    # More images than are looked at in one part.
+def test_firing_equals_a_count_image_by_image(network: str) -> None:
+    # More images than are evaluated at once.
     params = Params(network=network, depth=1, width=4, samples=270, pixels="standardized", precision="float64")
     lanes = Lanes([params] * 2, [0, 1])
     data = loaded(lanes)
@@ -78,7 +78,7 @@ def test_a_look_counts_firing_image_by_image(network: str) -> None:
         assert found.class_neurons[lane].item() == twice
 
 
-def test_outputs_that_are_not_numbers_have_no_error() -> None:
+def test_with_nan_outputs_the_error_is_nan() -> None:
     lanes = Lanes([Params(width=4, samples=20)], [0])
     data = loaded(lanes)
     net = build(lanes.shape, data.size, 10)

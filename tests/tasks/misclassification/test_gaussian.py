@@ -1,4 +1,4 @@
-"""Fresh Gaussian inputs: standard, independent, and the same however the steps are cut."""
+"""New Gaussian inputs: standard, independent, and the same for every split of the steps."""
 
 import math
 
@@ -19,7 +19,9 @@ def test_inputs_are_standard_normal_and_independent(precision: str, dim: int) ->
     assert x.shape == (2, 20_000, dim)
     assert x.dtype == lanes.dtype
     assert stats.kstest(x.flatten().double().numpy(), "norm").pvalue > 0.001
-    columns = torch.cat([x[0], x[1], x[0].square() - 1], dim=1).double()  # pairs share a radius: squares must not
+    columns = torch.cat(
+        [x[0], x[1], x[0].square() - 1], dim=1
+    ).double()  # pairs share a radius, but squares must be uncorrelated
     products = columns.T @ columns / len(columns)
     wanted = torch.diag(torch.tensor([1.0] * 2 * dim + [2.0] * dim).double())
     torch.testing.assert_close(products, wanted, rtol=0.1, atol=6 / math.sqrt(20_000))
@@ -33,7 +35,7 @@ def test_inputs_end_with_a_one_for_biases_and_are_otherwise_the_same() -> None:
 
 
 @pytest.mark.parametrize("dim", [5, 6])
-def test_inputs_are_the_same_bits_however_steps_are_cut(dim: int) -> None:
+def test_inputs_are_the_same_bits_for_every_split_of_the_steps(dim: int) -> None:
     lanes = Lanes([Params()] * 3, [0, 1, 2])
     whole = gaussian_inputs(lanes, "x", dim, range(100), ending=True)
     for length in (1, 7, 16, 64):

@@ -1,4 +1,4 @@
-"""The hypercube boundary, against one run trained by autograd, the paper's ideal network and its Figure 1."""
+"""The hypercube boundary, compared with one run by autograd, the paper's ideal network and Figure 1."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ def frames_of(settings: Sequence[Params], seeds: Sequence[int]) -> list[Frame]:
 
 
 class Plain:
-    """One run with biases in both layers, its gradients taken by autograd, one sample at a time."""
+    """One run with biases in both layers, with gradients by autograd, one sample at a time."""
 
     def __init__(self, params: Params, seed: int) -> None:
         p, lanes, steps = params, Lanes([params], [seed]), range(params.steps)
@@ -121,7 +121,7 @@ def test_a_run_trains_like_autograd_on_one_sample_at_a_time() -> None:
     assert np.isfinite(frames[-1].metrics["interpolation_step"]).any()
 
 
-def test_points_lie_on_the_two_boundaries_and_labels_say_on_which() -> None:
+def test_points_lie_on_the_boundary_that_their_label_names() -> None:
     settings = [Params(dim=5, samples=2000, epsilon=epsilon) for epsilon in (0.3, 0.6)]
     data = _data(Lanes(settings, [0, 1]))
     for lane, params in enumerate(settings):
@@ -135,12 +135,12 @@ def test_points_lie_on_the_two_boundaries_and_labels_say_on_which() -> None:
     assert (data.x[:, :, 5] == 1).all()
 
 
-def test_the_papers_ideal_network_is_right_and_sparse() -> None:
+def test_the_papers_ideal_network_has_no_error_and_is_sparse() -> None:
     d, epsilon = 30, 0.3
     lanes = Lanes([Params(dim=d, width=2 * d, samples=400, epsilon=epsilon)], [0])
     data, eye = _data(lanes), torch.eye(d)
     biases = torch.full((1, 2 * d), -(1 - epsilon / 2))
-    # The text has an output bias of -0.5 and d·ε active neurons; -ε/4 separates, and 1 + (d - 1)·ε/2 are active.
+    # The text has an output bias of -0.5 and d·ε active neurons; -ε/4 is right, and 1 + (d - 1)·ε/2 are active.
     ideal = {
         "w": torch.cat([torch.cat([eye, -eye], dim=1), biases])[None],
         "a": torch.ones(1, 2 * d),
@@ -153,7 +153,7 @@ def test_the_papers_ideal_network_is_right_and_sparse() -> None:
     assert evaluate(ideal, data.x[:, ~outside]).firing.sum().item() == 0
 
 
-def test_interpolation_is_noted_as_of_a_run_that_stops_there() -> None:
+def test_interpolation_metrics_equal_those_of_a_run_that_stops_there() -> None:
     params = replace(SMALL, dim=8, width=32, samples=32, steps=2048, noise_rate=0.0, precision="float32")
     end = frames_of([params] * 2, [0, 1])[-1].metrics
     for lane in range(2):
@@ -196,5 +196,5 @@ def test_label_noise_makes_the_network_sparser_and_lowers_its_test_error() -> No
 def test_without_biases_label_noise_does_not_help() -> None:
     params = Params(dim=16, width=64, samples=64, learning_rate=1 / 16, steps=10_000, frames=2, biases="none")
     end = frames_of([replace(params, noise_rate=rate) for rate in (0.0, 0.2) for _ in range(8)], [*range(8)] * 2)[-1]
-    # Both cubes have the same directions, and the sign of a network without biases depends on direction alone.
+    # Both cubes have the same directions, and without biases the sign of the output depends only on the direction.
     np.testing.assert_allclose(end.metrics["test_error"], 0.5, atol=0.07)

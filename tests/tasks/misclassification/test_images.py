@@ -1,4 +1,4 @@
-"""Sparsity on images: runs by autograd, two ways to train against each other, and the paper's claims made small."""
+"""Sparsity on images: compared with autograd, two ways of training, and the paper's claims at small sizes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -74,7 +74,7 @@ def test_a_run_trains_like_autograd_on_one_image_at_a_time(loss: str) -> None:
 
 
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
-def test_blocks_of_single_images_train_as_the_steps_of_any_network_do(loss: str) -> None:
+def test_blocks_of_single_images_train_like_general_steps(loss: str) -> None:
     lanes = Lanes([replace(SMALL, loss=loss), replace(SMALL, loss=loss, learning_rate=0.02, noise_rate=0.0)], [0, 1])
     s = task.init(lanes)
     found = task.advance(lanes, task.advance(lanes, s, 0, 128), 128, 230)
@@ -84,12 +84,12 @@ def test_blocks_of_single_images_train_as_the_steps_of_any_network_do(loss: str)
         torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=1e-12, msg=name)
 
 
-def test_weight_decay_takes_the_other_way_and_counts() -> None:
+def test_weight_decay_uses_the_general_steps() -> None:
     decayed, plain = frames_of([replace(SMALL, weight_decay=0.1), SMALL], [0, 0])[-1].metrics["first_norm"]
     assert decayed < 0.9 * plain
 
 
-def test_the_first_layer_alone_trains_where_that_is_asked_for() -> None:
+def test_only_the_first_layer_trains_if_asked_for() -> None:
     lanes = Lanes([replace(SMALL, trained="first")], [0])
     start = task.init(lanes)
     end = task.advance(lanes, start, 0, 64)
@@ -118,7 +118,7 @@ def test_noise_and_smoothing_give_the_same_targets_on_average() -> None:
     assert set(noisy.unique().tolist()) == {0.0, 1.0}
 
 
-def test_a_smaller_last_batch_has_labels_of_its_own() -> None:
+def test_a_smaller_last_batch_draws_its_own_labels() -> None:
     params = replace(SMALL, batch=32, noise_rate=1.0, smoothing=0.0)
     lanes = Lanes([params], [0])
     given: list[Tensor] = []
@@ -133,7 +133,7 @@ def test_a_smaller_last_batch_has_labels_of_its_own() -> None:
     assert given[1].tolist() == drawn[0].tolist()
 
 
-# Tasks are checked with small settings of two layers; here are those of networks with batch norm and augmentation.
+# The contract is checked with two-layer networks; here with batch norm and augmentation too.
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_residual_networks_keep_the_contract_too(check: Callable[[Task[Any]], None]) -> None:
     check(replace(task, small=RESNET, block=1))
@@ -152,7 +152,7 @@ def test_all_hidden_layers_are_seen_and_the_last_one_is_before_the_pooling() -> 
     base = Params(**{**RESNET, "steps": 1, "frames": 2, "snapshots": 1})  # type: ignore[arg-type]
     end = frames_of([base], [0])[-1]
     assert end.arrays["layer_active_share"].shape == (1, 7)
-    # 8×8 pixels are 2×2 after two strides, with four times the channels.
+    # 8×8 pixels become 2×2 after two strides, with four times the channels.
     assert end.arrays["neuron_firing"].shape == (1, 16 * 2 * 2)
     assert end.arrays["class_firing"].shape == (1, 16 * 2 * 2 * 10)
     assert end.arrays["layer_active_share"][0, -1] == pytest.approx(end.metrics["active_share"][0])
@@ -162,7 +162,7 @@ def test_all_hidden_layers_are_seen_and_the_last_one_is_before_the_pooling() -> 
 
 
 @pytest.mark.claims
-def test_label_noise_makes_neurons_fire_sparsely_and_for_one_class() -> None:
+def test_label_noise_makes_neurons_fire_rarely_and_for_one_class() -> None:
     params = Params(width=100, learning_rate=0.05, drops="every 10", steps=20 * 1437, frames=2)
     cells = [replace(params, noise_rate=p, smoothing=q) for p, q in ((0.0, 0.0), (0.1, 0.0), (0.0, 0.1))]
     end = frames_of([cell for cell in cells for _ in range(3)], [*range(3)] * 3)[-1].metrics
@@ -183,7 +183,7 @@ def test_mnist_trains_at_the_papers_size() -> None:
 
 
 @pytest.mark.data("cifar10")
-def test_a_residual_network_learns_a_few_real_images_by_heart() -> None:
+def test_a_residual_network_memorizes_a_few_real_images() -> None:
     settings = {**RESNET, "data": "cifar10", "width": 8, "augmentation": "none", "drops": ""}
     settings |= {"smoothing": 0.0, "noise_rate": 0.0, "samples": 40, "batch": 20, "learning_rate": 0.1, "steps": 120}
     frames = frames_of([task.settings({**settings, "frames": 2})], [0])

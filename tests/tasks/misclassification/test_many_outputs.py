@@ -1,4 +1,4 @@
-"""Blocks of steps on a hidden layer and many outputs, against autograd one sample at a time; Theorem 1 by output."""
+"""Blocks of steps with many outputs, compared with autograd one sample at a time; Theorem 1 per output."""
 
 import pytest
 import torch
@@ -45,7 +45,7 @@ def test_blocks_train_like_autograd_on_one_sample_at_a_time(loss: str, both: boo
             torch.testing.assert_close(found[lane], expected, rtol=1e-9, atol=1e-12, msg=f"{name} of lane {lane}")
 
 
-def test_what_is_given_stays_as_it_is() -> None:
+def test_inputs_are_not_changed() -> None:
     w, b = drawn(1, DIM, WIDTH), drawn(1, WIDTH, seed=3)
     a, c = drawn(1, WIDTH, OUTPUTS, seed=1), drawn(1, OUTPUTS, seed=2)
     before = [tensor.clone() for tensor in (w, b, a, c)]

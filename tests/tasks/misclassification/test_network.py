@@ -1,4 +1,4 @@
-"""Two layers under label noise, against one run trained by autograd, and the two ways in which they wither."""
+"""Two-layer networks under label noise, compared with one run by autograd; Figures 3 and 4."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +32,7 @@ def frames_of(settings: Sequence[Params], seeds: Sequence[int]) -> list[Frame]:
 
 
 class Plain:
-    """One run, its gradients taken by autograd, one sample at a time."""
+    """One run with gradients by autograd, one sample at a time."""
 
     def __init__(self, params: Params, seed: int) -> None:
         p, lanes, steps = params, Lanes([params], [seed]), range(params.steps)
@@ -56,7 +56,7 @@ class Plain:
         return self.a @ torch.relu(self.hidden(x)) + self.c
 
     def loss(self, x: Tensor, y: Tensor, wrong: float) -> Tensor:
-        """Where the label is -y with the chance `wrong`."""
+        """The loss if the label is -y with probability `wrong`."""
         f, edge = self.output(x), self.params.hinge_offset
         if self.params.loss == "logistic":
             return (1 - wrong) * torch.log(1 + torch.exp(-y * f)) + wrong * torch.log(1 + torch.exp(y * f))
@@ -150,7 +150,7 @@ def interval(values: np.ndarray) -> tuple[float, float]:
 
 @pytest.mark.claims
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
-def test_without_biases_weights_wither_and_neurons_fire_on(loss: str) -> None:
+def test_without_biases_weights_decay_and_neurons_keep_firing(loss: str) -> None:
     before, after = withered(loss=loss, biases="none", learning_rate=1 / 12, steps=40_000)
     for name in ("first_norm", "output_norm"):
         assert interval(after[name] / before[name])[1] < 0.1, name
@@ -160,7 +160,7 @@ def test_without_biases_weights_wither_and_neurons_fire_on(loss: str) -> None:
 
 @pytest.mark.claims
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
-def test_with_biases_weights_stay_and_neurons_cease_to_fire(loss: str) -> None:
+def test_with_biases_weights_stay_and_neurons_stop_firing(loss: str) -> None:
     before, after = withered(loss=loss, biases="both", steps=30_000)
     assert interval(after["first_norm"] / before["first_norm"])[0] > 0.15
     assert interval(after["max_bias"])[1] < -0.5
@@ -169,7 +169,7 @@ def test_with_biases_weights_stay_and_neurons_cease_to_fire(loss: str) -> None:
 
 
 @pytest.mark.claims
-def test_the_hinge_lets_weights_vanish_sooner_than_cross_entropy() -> None:
+def test_weights_vanish_faster_with_the_hinge_than_with_cross_entropy() -> None:
     hinge, logistic = (
         withered(loss=loss, biases="none", learning_rate=1 / 36, steps=60_000)[1]["first_norm"]
         for loss in ("hinge", "logistic")

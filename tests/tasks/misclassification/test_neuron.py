@@ -1,4 +1,4 @@
-"""One neuron under label noise, against a plain loop over samples and the paper's norms."""
+"""One neuron under label noise, compared with a plain loop over samples and the paper's norms."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,7 +43,7 @@ class Plain:
         self.w = params.init_scale * np.sqrt(3) * (2 * lanes.uniform("w", params.dim + params.bias)[0].numpy() - 1)
 
     def slope(self, f: float, y: float) -> float:
-        """Of the loss on the label y."""
+        """The derivative of the loss on the label y."""
         if self.params.loss == "logistic":
             return float(-y / (1 + np.exp(y * f)))
         return -y if y * f < self.params.hinge_offset else 0.0
@@ -111,7 +111,7 @@ def test_single_precision_follows_double_precision() -> None:
 
 
 def levels(loss: str, dim: int, learning_rate: float) -> np.ndarray:
-    """Each seed's norm, averaged over the last 10/h of 25/h steps, in terms of d·h or √(d·h)."""
+    """Each seed's norm, averaged over the last 10/h of 25/h steps, divided by d·h or √(d·h)."""
     params = Params(
         loss=loss, dim=dim, learning_rate=learning_rate, steps=int(25 / learning_rate), init_scale=0.5,
         frames=51, test_samples=1,
@@ -123,7 +123,7 @@ def levels(loss: str, dim: int, learning_rate: float) -> np.ndarray:
 
 @pytest.mark.claims
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
-def test_the_norm_falls_at_a_steady_rate_from_far_away(loss: str) -> None:
+def test_a_large_norm_falls_at_a_constant_rate(loss: str) -> None:
     params = Params(loss=loss, dim=20, learning_rate=0.001, steps=4000, init_scale=4.0, frames=5, test_samples=1)
     norms = np.stack([frame.metrics["weight_norm"] for frame in frames_of([params] * 8, range(8))])
     falls = -np.diff(norms, axis=0).mean(axis=1)  # in 1000 steps of 0.001

@@ -1,4 +1,4 @@
-"""Losses on noisy and smoothed labels, against autograd and against the mean over what noise can do."""
+"""Losses on noisy and smoothed labels, compared with autograd and the mean over the noise."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def test_the_pull_is_the_learning_rate_times_minus_the_derivative(params: Params
         chances = torch.full_like(f, chance)
         torch.testing.assert_close(loss_of(lanes, f, chances), loss[0])
         up, down = strengths(lanes, chances.detach())
-        if abs(value) != params.hinge_offset or params.loss == "logistic":  # but at kinks, see below
+        if abs(value) != params.hinge_offset or params.loss == "logistic":  # except at kinks, see below
             pull = pull_of(lanes)(f.detach()[:, 0], up[0], down[0])
             torch.testing.assert_close(pull, -params.learning_rate * derivative[0])
 

@@ -1,4 +1,4 @@
-"""Blocks of steps on two layers, against autograd one sample at a time; Theorem 1 of the paper."""
+"""Blocks of steps on two layers, compared with autograd one sample at a time; Theorem 1 of the paper."""
 
 import pytest
 import torch
@@ -63,7 +63,7 @@ def test_blocks_train_like_autograd_on_one_sample_at_a_time(loss: str, trained: 
             torch.testing.assert_close(s[name][lane], tensor, rtol=1e-9, atol=1e-12, msg=f"{name} of lane {lane}")
 
 
-def test_looking_counts_who_fires_and_gives_the_outputs() -> None:
+def test_evaluation_gives_outputs_and_firing_rates() -> None:
     params = two_layers()
     lanes = Lanes([params] * 2, [0, 1])
     s, x = initial_layers(lanes), inputs(params, 2, 300)
@@ -78,7 +78,7 @@ def test_looking_counts_who_fires_and_gives_the_outputs() -> None:
         assert seen.error(y)[lane].item() == pytest.approx(sum(f <= 0 for f in outputs.tolist()) / 300)
 
 
-def test_inputs_are_right_where_a_look_finds_no_error() -> None:
+def test_all_correct_agrees_with_the_error_of_evaluate() -> None:
     params = two_layers()
     lanes = Lanes([params] * 64, range(64))
     s, x = initial_layers(lanes), inputs(params, 64, 3)
@@ -88,7 +88,7 @@ def test_inputs_are_right_where_a_look_finds_no_error() -> None:
     assert 0 < found.sum() < 64
 
 
-def test_outputs_that_are_zero_or_not_numbers_are_wrong_on_both_sides() -> None:
+def test_outputs_of_0_or_nan_are_errors_for_both_labels() -> None:
     params = two_layers(output_scale=0.0, bias_scale=0.0)
     lanes = Lanes([params], [0])
     s, x = initial_layers(lanes), inputs(params, 1, 4)

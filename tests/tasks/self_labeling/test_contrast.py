@@ -1,4 +1,4 @@
-"""The contrastive loss against loops, a hand-worked case and torch's own cross entropy."""
+"""The contrastive loss, compared with loops, a case by hand and torch's cross entropy."""
 
 import math
 
@@ -40,11 +40,11 @@ def test_with_one_hot_labels_the_loss_is_torchs_cross_entropy() -> None:
     torch.testing.assert_close(contrast(logits, one_hot(logits)), expected)
 
 
-def test_a_query_that_is_as_similar_to_all_keys_loses_the_logarithm_of_their_number() -> None:
+def test_equal_similarity_to_all_keys_gives_the_logarithm_of_their_number() -> None:
     assert one_hot_contrast(torch.zeros(1, 2, 8)).item() == pytest.approx(math.log(8))
 
 
-def test_a_query_at_its_key_beside_an_opposite_one_is_worked_by_hand() -> None:
+def test_a_query_with_its_own_and_an_opposite_key_by_hand() -> None:
     # σ is exp(1/τ) for the own key, exp(-1/τ) for the other; τ = ½: loss = log(1 + exp(-4)).
     keys = torch.tensor([[[1.0, 0.0], [-1.0, 0.0]]])
     logits = log_similarity(torch.tensor([[[1.0, 0.0]]]), keys, torch.tensor([0.5]))

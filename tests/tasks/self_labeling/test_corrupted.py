@@ -1,4 +1,4 @@
-"""Corrupted labels, against one run trained by autograd, with labels refined crop by crop."""
+"""Corrupted labels, compared with one run by autograd, with labels refined crop by crop."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,7 +41,7 @@ def frames_of(settings: Sequence[Params], seeds: Sequence[int]) -> list[Frame]:
 
 
 class Plain:
-    """One run. Data are the task's own, as tests below look at them."""
+    """One run on the task's data, which other tests check."""
 
     def __init__(self, params: Params, seed: int) -> None:
         self.params, self.lanes = params, Lanes([params], [seed])
@@ -145,7 +145,7 @@ class Plain:
 
 @pytest.mark.parametrize("activation", ["softplus", "sigmoid", "tanh"])
 @pytest.mark.parametrize("positive", POSITIVES)
-def test_a_run_is_trained_and_measured_as_the_plain_reference(positive: str, activation: str) -> None:
+def test_a_run_equals_the_slow_reference(positive: str, activation: str) -> None:
     params = replace(SMALL, positive=positive, activation=activation)
     rising = replace(params, alpha_start=0.2, alpha_steps=25, corruption=0.2)
     frames = frames_of([params, rising], [1, 2])
@@ -168,13 +168,13 @@ def test_crops_lie_on_the_sphere_around_their_samples() -> None:
     distance = (data.x.view(2, 20, 50, 4) - data.centres[:, :, None]).norm(dim=3)
     torch.testing.assert_close(data.x.norm(dim=2), torch.ones(2, 1000, dtype=torch.float64))
     assert distance[1].max() < 1e-12
-    # Uniform in a ball of three dimensions.
+    # Uniform in a three-dimensional ball.
     shares = (distance[0] / 0.4) ** 3
     assert shares.max() <= 1 + 1e-12
     assert shares.mean().item() == pytest.approx(0.5, abs=0.04)
 
 
-def test_crops_for_training_testing_and_as_positives_are_different_ones() -> None:
+def test_crops_for_training_testing_and_positives_differ() -> None:
     lanes = Lanes([replace(SMALL, positive="fixed", test_crops=SMALL.crops)], [0])
     data = _data(lanes)
     assert data.fixed is not None
@@ -198,7 +198,7 @@ def test_the_nearest_class_is_the_one_with_the_nearest_label() -> None:
     assert _nearest(lanes, labels).tolist() == [[0, 0, 0, 1, 1, 1, 2, 2, 2]]
 
 
-def test_without_weight_on_its_own_labels_every_positive_trains_on_the_given_ones() -> None:
+def test_with_alpha_0_every_positive_trains_on_the_given_labels() -> None:
     plain = Plain(replace(SMALL, alpha=0.0, positive="same"), 3)
     for _ in range(SMALL.steps):
         plain.train()
@@ -208,21 +208,21 @@ def test_without_weight_on_its_own_labels_every_positive_trains_on_the_given_one
         np.testing.assert_array_equal(last.arrays["refined_label"], last.arrays["given_label"])
 
 
-def test_refined_and_given_labels_are_compared_on_the_same_data_from_the_same_start() -> None:
+def test_runs_with_and_without_refinement_have_the_same_data_and_initial_weights() -> None:
     lanes = Lanes([SMALL, replace(SMALL, alpha=0.0)], [5, 5])
     data = _data(lanes)
     for tensor in (data.start, data.centres, data.x, data.test_x, data.given):
         torch.testing.assert_close(tensor[0], tensor[1], rtol=0, atol=0)
 
 
-def test_being_its_own_positive_is_gradient_descent_with_shorter_steps() -> None:
+def test_same_as_positive_is_gradient_descent_with_a_smaller_step_size() -> None:
     same = replace(SMALL, positive="same", alpha=0.75)
     shorter = replace(SMALL, positive="same", alpha=0.0, step_size=0.25 * SMALL.step_size)
     last = frames_of([same, shorter], [0, 0])[-1]
     np.testing.assert_allclose(last.arrays["output"][0], last.arrays["output"][1], rtol=1e-9)
 
 
-def test_refined_labels_are_no_further_off_than_theorem_2_says() -> None:
+def test_refined_labels_satisfy_the_bound_of_theorem_2() -> None:
     for frame in frames_of([replace(SMALL, positive="same")] * 3, range(3)):
         m = frame.metrics
         bound = theory.refined_error_bound(SMALL.alpha, m["given_label_error"], m["train_error"])
@@ -252,7 +252,7 @@ def test_refined_labels_are_closer_to_the_truth_than_given_ones() -> None:
     for corruption in (0.1, 0.2, 0.3):
         last = claim(corruption=corruption)
         assert (last["label_error"] < 0.7 * last["given_label_error"]).all()
-        # Nearly as close as the mean label of all crops of the sample is.
+        # Nearly as close as the mean label of all crops of the sample.
         ideal = 0.2 * last["given_label_error"] + 0.8 * corruption
         assert last["label_error"].mean() < 1.1 * ideal.mean()
 
@@ -267,14 +267,14 @@ def test_below_a_level_of_corruption_all_labels_are_recovered(alpha: float) -> N
 
 
 @pytest.mark.claims
-def test_what_theorem_2_promises_holds_for_several_classes() -> None:
+def test_theorem_2_holds_for_several_classes() -> None:
     last = claim(classes=3, separation=1.0, alpha=0.9, corruption=0.05, radius=0.05)
     assert (last["recovered_share"] == 1).all()
     assert (last["test_accuracy"] == 1).all()
 
 
 @pytest.mark.claims
-def test_given_labels_are_learned_by_heart_and_refined_ones_are_not_if_positives_differ() -> None:
+def test_given_labels_are_memorized_and_refined_ones_are_not_if_positives_differ() -> None:
     late: dict[str, Any] = {"radius": 0.5, "corruption": 0.3, "steps": 3000, "samples": 4, "width": 40}
     refined, given, same = claim(**late), claim(alpha=0.0, **late), claim(positive="same", **late)
     assert refined["test_accuracy"].mean() > 0.95
@@ -285,6 +285,6 @@ def test_given_labels_are_learned_by_heart_and_refined_ones_are_not_if_positives
 
 
 @pytest.mark.claims
-def test_the_sample_itself_as_positive_hurts_where_crops_are_far_from_it() -> None:
+def test_the_sample_itself_as_positive_hurts_if_crops_are_far_from_it() -> None:
     last = claim(positive="centre", radius=0.9, alpha=0.95)
     assert (last["label_error"] > last["given_label_error"]).all()

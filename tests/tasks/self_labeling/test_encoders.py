@@ -19,7 +19,7 @@ def shape_of(**given: Any) -> Any:
     return SimpleNamespace(**(usual | {"head_layers": 3, "head_width": 0, "embedding": 5} | given))
 
 
-def test_a_pass_gives_features_and_what_the_head_makes_of_them() -> None:
+def test_a_pass_gives_features_and_their_projection() -> None:
     lanes = Lanes([Params()] * 2, range(2))
     f = encoder(shape_of(), (1, 8, 8))
     state = f.init(lanes)
@@ -34,7 +34,7 @@ def test_a_pass_gives_features_and_what_the_head_makes_of_them() -> None:
         torch.testing.assert_close(seen.outputs[lane], h)
 
 
-def test_the_convnet_is_the_one_of_torch() -> None:
+def test_the_convnet_equals_torch_modules() -> None:
     lanes = Lanes([Params(precision="float64")], [0])
     f = encoder(shape_of(depth=3, width=4), (2, 9, 9))
     state = f.init(lanes)
@@ -56,7 +56,7 @@ def test_small_resnets_end_with_features(network: str) -> None:
 
 
 @pytest.mark.parametrize("network", ["resnet18", "resnet50"])
-def test_torchvision_loads_a_backbone_with_imagenets_stem_and_says_the_same(network: str) -> None:
+def test_torchvision_loads_a_backbone_with_imagenets_stem_and_gives_the_same_features(network: str) -> None:
     f = encoder(shape_of(network=network, depth=0, width=0, stem="imagenet"), (3, 32, 32))
     lanes = Lanes([Params()], [0])
     state = f.init(lanes)
@@ -71,7 +71,7 @@ def test_torchvision_loads_a_backbone_with_imagenets_stem_and_says_the_same(netw
         torch.testing.assert_close(theirs.eval()(x[0]), f.features(state, x)[0], rtol=1e-4, atol=1e-4)
 
 
-def test_a_runs_backbone_is_its_own() -> None:
+def test_each_run_has_its_own_backbone() -> None:
     small = Params(samples=40, test_samples=20, batch=8, depth=2, width=3, dictionary=16)
     lanes = Lanes([small] * 2, [4, 7])
     state = init(lanes)

@@ -1,4 +1,4 @@
-"""What features are measured by: true and partly wrong labels, and when the probe is trained."""
+"""Evaluation of features: true and noisy labels, and when the probe is trained."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def test_accuracies_are_those_of_the_features_of_whole_images() -> None:
     assert (found["probe_accuracy"] > 0.15).all()
 
 
-def test_features_do_not_depend_on_which_images_are_looked_at_together() -> None:
+def test_features_do_not_depend_on_the_size_of_the_parts() -> None:
     lanes = Lanes([SMALL], [0])
     f, batches, state = _encoder(lanes), Batches(lanes), task.init(lanes)
     x = batches.data.train_x[:20]
@@ -39,7 +39,7 @@ def test_features_do_not_depend_on_which_images_are_looked_at_together() -> None
     torch.testing.assert_close(features(lanes, f, batches.views, state, x), alone)
 
 
-def test_wrong_labels_lower_what_is_learned_from_them_and_nothing_else() -> None:
+def test_wrong_labels_lower_only_the_noisy_metrics() -> None:
     found = measured(*(replace(SMALL, noise_rate=rate) for rate in (0.0, 0.9)))
     for name in ("knn_accuracy", "probe_accuracy"):
         assert found[f"noisy_{name}"][0] == found[name][0]

@@ -1,4 +1,4 @@
-"""The dictionary against a list."""
+"""The dictionary, compared with a list."""
 
 import pytest
 import torch

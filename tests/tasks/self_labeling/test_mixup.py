@@ -1,4 +1,4 @@
-"""Mixup against loops, and its Beta draws against scipy's distribution."""
+"""Mixup, compared with loops, and its Beta draws, compared with scipy's distribution."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_each_lane_has_its_own_kappa_and_each_step_its_own_shares() -> None:
     assert not torch.equal(found, beta(lanes, "share", torch.tensor([0.1, 50.0]), 1000, step=1))
 
 
-def test_partners_are_drawn_evenly_from_the_batch() -> None:
+def test_partners_are_uniform_over_the_batch() -> None:
     found = torch.stack([partners(lanes_of(2), "partner", 16, step) for step in range(200)])  # steps l s
     assert found.shape == (200, 2, 16)
     assert stats.chisquare(torch.bincount(found.flatten(), minlength=16).numpy()).pvalue > 1e-3

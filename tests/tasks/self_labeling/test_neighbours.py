@@ -1,4 +1,4 @@
-"""Weighted neighbours against a loop over test features."""
+"""Weighted neighbours, compared with a loop over test features."""
 
 import math
 
@@ -50,7 +50,7 @@ def test_votes_by_hand() -> None:
     assert neighbour_classes(train, y, test, 2, 1, temperature=1.5).item() == 0
 
 
-def test_lengths_don_t_count_and_low_temperatures_don_t_overflow() -> None:
+def test_lengths_of_features_do_not_matter_and_low_temperatures_do_not_overflow() -> None:
     train, test = features(1, 40, 3).float(), features(1, 9, 3).float()
     y = torch.arange(40) % 4
     plain = neighbour_classes(train, y, test, 4)
@@ -60,7 +60,7 @@ def test_lengths_don_t_count_and_low_temperatures_don_t_overflow() -> None:
     assert torch.equal(neighbour_classes(train, y, test, 4, temperature=1e-4), nearest)
 
 
-def test_separate_clusters_are_told_apart() -> None:
+def test_separate_clusters_are_classified() -> None:
     y = torch.arange(60) % 3
     x = 5 * torch.eye(3)[y] + 0.1 * features(2, 60, 3).float()
     assert neighbour_accuracy(x, y, x, y, 3, neighbours=5).tolist() == [1, 1]

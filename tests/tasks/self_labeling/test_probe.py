@@ -1,4 +1,4 @@
-"""Linear probes against torch's own layer and optimizer, one lane at a time."""
+"""Linear probes, compared with torch's layer and optimizer, one lane at a time."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def clusters(lanes: int, each: int, classes: int = 4, dim: int = 6, spread: floa
     return torch.eye(dim, dtype=torch.float64)[y] + spread * features(lanes, len(y), dim), y
 
 
-def test_a_probe_is_torchs_layer_under_torchs_adam() -> None:
+def test_a_probe_equals_torchs_layer_trained_by_torchs_adam() -> None:
     lanes = lanes_of(3, 4)
     x, y = features(2, 50, 5), torch.arange(100).reshape(2, 50) % 3
     probe = trained(lanes, "probe", x, y, 3, epochs=4, batch=16, rate=0.01)
@@ -47,14 +47,14 @@ def test_a_probe_is_torchs_layer_under_torchs_adam() -> None:
         torch.testing.assert_close(probe.b[lane, 0], layer.bias.detach())
 
 
-def test_separable_features_are_told_apart() -> None:
+def test_separable_features_are_classified() -> None:
     x, y = clusters(2, each=30)
     test_x, test_y = clusters(2, each=20, spread=0.05)
     probe = trained(lanes_of(0, 1), "probe", x, y, 4, epochs=60, batch=20)
     assert accuracy(probe, test_x, test_y).tolist() == [1, 1]
 
 
-def test_random_labels_are_met_by_chance() -> None:
+def test_random_labels_give_chance_accuracy() -> None:
     generator = torch.Generator().manual_seed(1)
     y = torch.randint(0, 4, (2, 400), generator=generator)
     test_y = torch.randint(0, 4, (2, 4000), generator=generator)
@@ -71,17 +71,17 @@ def test_accuracy_by_hand() -> None:
     assert accuracy(probe, x, swapped).tolist() == [0.5]
 
 
-def test_wrong_training_labels_are_each_lanes_own_and_the_test_is_on_true_ones() -> None:
+def test_each_lane_has_its_own_wrong_labels_and_test_labels_are_true() -> None:
     lanes = lanes_of(0, 1, 2)
     x, y = clusters(3, each=50)
     rate = torch.tensor([0.0, 0.4, 1.0], dtype=torch.float64)
     given = corruption.symmetric(lanes, y, 4, rate)
     np.testing.assert_allclose((given != y).double().mean(dim=1), rate)
     found = accuracy(trained(lanes, "probe", x, given, 4, epochs=40, batch=50), x, y)
-    assert found.tolist() == [1, 1, 0]  # most of a class, and none of it
+    assert found.tolist() == [1, 1, 0]  # most of a class wrong, and none
 
 
-def test_a_run_s_probe_is_the_same_alone_and_in_a_pack() -> None:
+def test_the_probe_of_a_run_is_the_same_alone_and_in_a_pack() -> None:
     x, y = features(3, 40, 5), torch.arange(40) % 3
     packed = trained(lanes_of(4, 5, 6), "probe", x, y, 3, epochs=3, batch=7)
     for lane, seed in enumerate((4, 5, 6)):
@@ -92,7 +92,7 @@ def test_a_run_s_probe_is_the_same_alone_and_in_a_pack() -> None:
 
 
 @pytest.mark.parametrize("epochs", [0, 1])
-def test_no_epochs_leave_the_start(epochs: int) -> None:
+def test_without_epochs_the_probe_stays_at_initialization(epochs: int) -> None:
     lanes = lanes_of(0)
     probe = trained(lanes, "probe", features(1, 20, 5), torch.arange(20) % 2, 2, epochs=epochs)
     assert torch.equal(probe.w, 0.01 * lanes.normal("probe.w", 5, 2)) is (epochs == 0)

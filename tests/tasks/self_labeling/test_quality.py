@@ -1,4 +1,4 @@
-"""The quality of labels against a loop over queries and keys."""
+"""The quality of labels, compared with a loop over queries and keys."""
 
 import math
 
@@ -37,7 +37,7 @@ def some_labels(queries: int, keys: int, sharpness: float) -> Tensor:
 
 
 @pytest.mark.parametrize("sharpness", [0.1, 1.0, 5.0])
-def test_quality_is_that_of_loops(sharpness: float) -> None:
+def test_quality_equals_loops(sharpness: float) -> None:
     labels = some_labels(6, 20, sharpness)
     key_classes = torch.arange(40).reshape(2, 20) * 7 % 5 % 3
     key_classes[:, 15:18] = -1
@@ -61,7 +61,7 @@ def test_quality_by_hand() -> None:
     assert found.confidence.item() == 0.5
 
 
-def test_the_ideal_label_has_no_distance_and_one_hot_labels_have_the_paper_s() -> None:
+def test_the_ideal_label_has_distance_0_and_one_hot_labels_have_the_papers() -> None:
     key_classes = torch.tensor([[0, 1, 0, 1, 0, 1]])
     query_classes = key_classes[:, :2]
     ideal = (query_classes[:, :, None] == key_classes[:, None, :]).double() / 3

@@ -1,4 +1,4 @@
-"""The refinery against loops, hand-worked cases, and what must hold for any similarities."""
+"""The refinery, compared with loops and cases by hand, and its invariants."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_labels_are_those_of_equation_5_written_as_loops(kind: str) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), kind=st.sampled_from(REFINERIES))
-def test_rows_are_distributions_whose_parts_have_weights_below_one(seed: int, kind: str) -> None:
+def test_labels_are_distributions_and_weights_are_below_one(seed: int, kind: str) -> None:
     found = refined(logits_of(seed), SHARPNESS, CONFIDENCE, kind)
     assert (found.labels >= 0).all()
     torch.testing.assert_close(found.labels.sum(dim=2), torch.ones(2, 3, dtype=torch.float64))
@@ -72,7 +72,7 @@ def test_p_without_the_positive_itself_is_q() -> None:
     assert not q[:, itself].any()
 
 
-def test_keys_that_are_alike_share_a_label_equally() -> None:
+def test_equal_keys_share_a_label_equally() -> None:
     logits = logits_of(3)
     logits[:, :, 4] = logits[:, :, 6]
     found = refined(logits, SHARPNESS, CONFIDENCE).labels
@@ -80,8 +80,8 @@ def test_keys_that_are_alike_share_a_label_equally() -> None:
     assert (found[:, :, 4] > 0).all()
 
 
-def test_two_queries_and_four_equal_keys_are_worked_by_hand() -> None:
-    # p = 1/4 each, q = 1/3 each but 0 for the own; μ = 12: weights 3 and 4 of z = 8.
+def test_two_queries_and_four_equal_keys_by_hand() -> None:
+    # p = 1/4 each, q = 1/3 each except 0 for the own key; μ = 12: weights 3 and 4 of z = 8.
     found = refined(torch.zeros(1, 2, 4), torch.ones(1), torch.tensor([12.0]))
     torch.testing.assert_close(found.alpha, torch.full((1, 2), 3 / 8))
     torch.testing.assert_close(found.beta, torch.full((1, 2), 1 / 2))

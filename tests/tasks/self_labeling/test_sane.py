@@ -1,4 +1,4 @@
-"""SANE against Algorithm 1, written for one run with torch's own layers, losses and SGD."""
+"""SANE, compared with Algorithm 1 written for one run with torch's layers, losses and SGD."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ SMALL = Params(
 
 
 class Plain:
-    """One run, step by step, as the paper's Algorithm 1 reads."""
+    """One run, step by step, as in the paper's Algorithm 1."""
 
     def __init__(self, params: Params, seed: int) -> None:
         self.p, self.lanes = params, Lanes([params], [seed])
@@ -128,11 +128,11 @@ def trained(params: Params, steps: int, seed: int = 3) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("mixup_views", ["same", "strong"])
-def test_every_step_is_that_of_algorithm_1(mixup_views: str) -> None:
+def test_every_step_equals_algorithm_1(mixup_views: str) -> None:
     params = replace(SMALL, mixup_views=mixup_views, frames=SMALL.steps + 1)
     plain, lanes = Plain(params, 5), Lanes([params], [5])
     state = task.init(lanes)
-    for t in range(10):  # more than an epoch, and more keys than the dictionary holds
+    for t in range(10):  # more than an epoch, and more keys than the dictionary has
         with torch.no_grad():
             measured = task.measure(lanes, state)
             state = task.advance(lanes, state, t, t + 1)
@@ -144,7 +144,7 @@ def test_every_step_is_that_of_algorithm_1(mixup_views: str) -> None:
     assert sorted(state["key_samples"][0].tolist()) == sorted(sample for _, sample in plain.queue)
 
 
-def test_without_weight_on_virtual_queries_a_run_is_moco_step_for_step() -> None:
+def test_with_lambda_0_a_run_equals_moco_step_for_step() -> None:
     moco = trained(replace(SMALL, refinery="none", mixup="none"), 9)
     alone = trained(replace(SMALL, mixup_weight=0.0), 9)
     assert moco.keys() == alone.keys()
@@ -192,7 +192,7 @@ def test_no_gradient_flows_into_labels_keys_or_the_momentum_encoder() -> None:
     ],
     ids=str,
 )
-def test_every_variant_trains_and_differs_from_the_usual(given: dict[str, str | int | float]) -> None:
+def test_every_variant_trains_and_differs_from_the_default(given: dict[str, str | int | float]) -> None:
     varied = task.settings({**{name: getattr(SMALL, name) for name in task.parameters}, **given})
     assert not list(task.conflicts(varied))
     one, other = trained(SMALL, 3), trained(varied, 3)
@@ -208,13 +208,13 @@ def test_half_precision_trains_nearly_the_same() -> None:
     assert {tensor.dtype for tensor in half.values()} == {torch.float32, torch.int64}
 
 
-def test_virtual_queries_of_several_crops_count_as_their_mean() -> None:
+def test_the_loss_of_several_crops_is_their_mean() -> None:
     params = replace(SMALL, mixup_views="weak")
     losses = {}
     for crops in ("8", "6", "8, 6"):
         lanes = Lanes([replace(params, crops=crops)], [0])
         losses[crops] = task.measure(lanes, task.init(lanes))["mixup_loss"].item()
-    # A crop's draws go by its size, so that it is the same alone and among others.
+    # A crop's draws depend on its size, so it is the same alone and among others.
     assert losses["8, 6"] == pytest.approx((losses["8"] + losses["6"]) / 2)
 
 
@@ -226,7 +226,7 @@ def test_images_that_stay_off_the_device_train_the_same(monkeypatch: pytest.Monk
         assert all(np.array_equal(one.metrics[name], other.metrics[name], equal_nan=True) for name in one.metrics)
 
 
-def test_an_epoch_takes_each_image_once_but_for_those_that_fill_no_batch() -> None:
+def test_an_epoch_has_each_image_once_without_an_incomplete_batch() -> None:
     batches = Batches(Lanes([SMALL] * 2, [0, 1]))
     first = torch.cat([batches.at(step) for step in range(7)], dim=1)
     assert first.shape == (2, 56)  # of 60
@@ -237,7 +237,7 @@ def test_an_epoch_takes_each_image_once_but_for_those_that_fill_no_batch() -> No
     assert torch.equal(Batches(Lanes([SMALL] * 2, [0, 1])).at(9), batches.at(9))
 
 
-def test_settings_that_make_no_sense_together_are_refused() -> None:
+def test_conflicting_settings_are_refused() -> None:
     def said(params: Params) -> str:
         return "; ".join(task.conflicts(params))
 
@@ -250,7 +250,7 @@ def test_settings_that_make_no_sense_together_are_refused() -> None:
 
 
 @pytest.mark.claims
-def test_training_improves_features_and_refined_labels_come_closer_to_the_ideal_than_one_hot_ones() -> None:
+def test_training_improves_features_and_refined_labels_are_closer_to_ideal_than_one_hot_labels() -> None:
     params = Params(
         batch=64, depth=2, width=16, embedding=32, dictionary=256, smallest_crop=0.4, learning_rate=0.1, steps=250,
         frames=2, probe="never", neighbours=20,
@@ -258,11 +258,11 @@ def test_training_improves_features_and_refined_labels_come_closer_to_the_ideal_
     first, last = frames_of(params)
     assert (last.metrics["knn_accuracy"] > first.metrics["knn_accuracy"]).all()
     assert (last.metrics["label_distance"] < last.metrics["one_hot_distance"]).all()
-    assert (last.metrics["label_others_class_mass"] > 0.13).all()  # a tenth by chance
+    assert (last.metrics["label_others_class_mass"] > 0.13).all()  # chance is a tenth
 
 
 @pytest.mark.data("cifar10")
-def test_real_images_in_colour_are_told_apart_by_features_of_random_weights() -> None:
+def test_random_features_classify_real_images_in_colour_above_chance() -> None:
     params = Params(data="cifar10", samples=2000, test_samples=500, view_size=16, width=8, batch=32, steps=2, frames=2)
     frames = frames_of(replace(params, probe_epochs=5, dictionary=64))
     assert [frame.step for frame in frames] == [0, 2]
@@ -271,7 +271,7 @@ def test_real_images_in_colour_are_told_apart_by_features_of_random_weights() ->
     assert not any(frame.diverged.any() for frame in frames)
 
 
-def test_runs_are_stopped_where_neighbours_no_longer_gain(store: Store) -> None:
+def test_runs_are_stopped_when_knn_accuracy_no_longer_improves(store: Store) -> None:
     parameters = {**task.small, "steps": 40, "frames": 11, "learning_rate": 1e-6, "probe": "never"}
     content = {
         "name": "stopped", "task": task.name, "metric": {"name": "knn_accuracy", "goal": "maximize"}, "seeds": 2,

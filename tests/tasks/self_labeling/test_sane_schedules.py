@@ -1,4 +1,4 @@
-"""Schedules at their ends, in the middle, and against torch's cosine."""
+"""Schedules at their ends and in the middle, compared with torch's cosine."""
 
 import math
 
