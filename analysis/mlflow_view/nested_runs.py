@@ -210,8 +210,8 @@ def counted(statuses: "pd.Series[str]") -> str:
 
 
 def _frame(table: pa.Table, metrics: Sequence[str]) -> pd.DataFrame:
-    words = [i for i, field in enumerate(table.schema) if pa.types.is_dictionary(field.type)]
-    for i in words:
+    encoded = [i for i, field in enumerate(table.schema) if pa.types.is_dictionary(field.type)]
+    for i in encoded:
         table = table.set_column(i, table.column_names[i], table.column(i).cast(pa.string()))
     frame: pd.DataFrame = table.to_pandas()
     if metrics:

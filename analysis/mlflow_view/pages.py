@@ -16,7 +16,7 @@ Progress = Callable[[int, int], None]
 
 # MLflow's limits per request are 1000 metrics, 100 params, 100 tags, and 1000 in total.
 _METRICS_AT_ONCE = 800
-_WORDS_AT_ONCE = 100
+_TEXTS_AT_ONCE = 100
 _PAGE = 1000
 _FRONT = "mislabel.front"
 
@@ -125,14 +125,14 @@ class Pages:
         # The last step comes first. Otherwise MLflow updates its record of the latest value with every point.
         newest_first = sorted(points, key=lambda point: -point.step)
         metrics = [Metric(point.metric, point.value, point.time, point.step) for point in newest_first]
-        words = [Param(name, value) for name, value in params.items()]
+        entries = [Param(name, value) for name, value in params.items()]
         labels = [RunTag(name, value) for name, value in tags.items()]
-        while len(metrics) > _METRICS_AT_ONCE or len(words) > _WORDS_AT_ONCE:
-            self._client.log_batch(run_id, metrics[:_METRICS_AT_ONCE], words[:_WORDS_AT_ONCE])
-            metrics, words = metrics[_METRICS_AT_ONCE:], words[_WORDS_AT_ONCE:]
-        self._client.log_batch(run_id, metrics, words, labels[:_WORDS_AT_ONCE])
-        for i in range(_WORDS_AT_ONCE, len(labels), _WORDS_AT_ONCE):
-            self._client.log_batch(run_id, tags=labels[i : i + _WORDS_AT_ONCE])
+        while len(metrics) > _METRICS_AT_ONCE or len(entries) > _TEXTS_AT_ONCE:
+            self._client.log_batch(run_id, metrics[:_METRICS_AT_ONCE], entries[:_TEXTS_AT_ONCE])
+            metrics, entries = metrics[_METRICS_AT_ONCE:], entries[_TEXTS_AT_ONCE:]
+        self._client.log_batch(run_id, metrics, entries, labels[:_TEXTS_AT_ONCE])
+        for i in range(_TEXTS_AT_ONCE, len(labels), _TEXTS_AT_ONCE):
+            self._client.log_batch(run_id, tags=labels[i : i + _TEXTS_AT_ONCE])
 
     def _write_parent(self, results: Results, final: bool) -> None:
         page = SweepPage(results, self.experiment, {key: run_id for key, (run_id, _) in self._nested.items()}, final)

@@ -18,7 +18,7 @@ from mislabel.analysis.mlflow_view.nested_runs import Results
 
 _KEY = "cells"
 TAG = f"mlflow.sharedViewState.{_KEY}"
-# Without it, MLflow guesses the kind of the experiment in the browser, and asks the user to confirm.
+# The kind of experiment, which MLflow's page would otherwise guess.
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 # These log a line for every migration when MLflow creates its tables.
 MIGRATION_LOGGERS = ("mlflow.store.db.utils", "alembic")

@@ -20,7 +20,7 @@ from mislabel.sweeps.formatting import value_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Placeholder colours that no drawing uses, and the page's variable that replaces each.
+# Placeholder colours that no drawing uses, and the page's variable that repositions each.
 _VARIABLES = {
     "#0a0a01": "--ink",
     "#0a0a02": "--faint",
@@ -51,7 +51,7 @@ class Dimension:
     log: bool = False
     listed: bool = False
     """Whether it has a few values, each in many cells."""
-    words: bool = False
+    categorical: bool = False
 
     def set_scale(self, axis: "Axes", along: str = "x") -> None:
         if self.log:
@@ -93,20 +93,20 @@ def slices(cells: pd.DataFrame, metric: str, dimensions: Sequence[Dimension]) ->
         for axis, dimension in zip(axes.flat, dimensions, strict=False):
             own = held[held[dimension.name].notna()]
             x = own[dimension.name]
-            if dimension.words:
+            if dimension.categorical:
                 levels = sorted(x.unique(), key=str)
-                places = x.map({level: i for i, level in enumerate(levels)}).astype(float)
+                positions = x.map({level: i for i, level in enumerate(levels)}).astype(float)
                 axis.set_xticks(range(len(levels)), [str(level) for level in levels])
                 axis.set_xlim(-0.6, len(levels) - 0.4)
             else:
-                places = x.astype(float)
-            axis.scatter(places, own["mean"], s=12, color=ACCENT, alpha=0.45, linewidth=0, rasterized=_many(own))
+                positions = x.astype(float)
+            axis.scatter(positions, own["mean"], s=12, color=ACCENT, alpha=0.45, linewidth=0, rasterized=_many(own))
             if dimension.listed:
-                means = own["mean"].groupby(places).mean()
+                means = own["mean"].groupby(positions).mean()
                 axis.plot(means.index, means, "o-", color=SECOND, linewidth=1.3, markersize=3.5)
             dimension.set_scale(axis)
-            if dimension.listed and not dimension.words and places.nunique() <= _FEW_TICKS:
-                levels = sorted(places.unique())
+            if dimension.listed and not dimension.categorical and positions.nunique() <= _FEW_TICKS:
+                levels = sorted(positions.unique())
                 axis.set_xticks(levels, [value_text(level, digits=3) for level in levels])
                 axis.set_xticks([], minor=True)
         for row in axes:
@@ -228,9 +228,9 @@ def parallel(cells: pd.DataFrame, metric: str, goal: str | None, dimensions: Seq
 
     held = cells[cells["complete"]]
     held = held.dropna(subset=[dimension.name for dimension in dimensions])
-    places = np.column_stack([_scaled(_positions(held[d.name], d), d.log) for d in dimensions])
+    positions = np.column_stack([_scaled(_positions(held[d.name], d), d.log) for d in dimensions])
     value = _scaled(held["mean"].astype(float), False)
-    lines = np.column_stack([places, value])
+    lines = np.column_stack([positions, value])
     cost = value if goal == "minimize" else -value
     best = cost <= np.quantile(cost, 0.1) if goal else np.zeros(len(cost), bool)
 
@@ -288,7 +288,7 @@ def _many(cells: pd.DataFrame) -> bool:
 
 def _positions(values: "pd.Series[Any]", dimension: Dimension) -> "pd.Series[Any]":
     """The values as numbers: a word's number is its index in alphabetical order."""
-    if not dimension.words:
+    if not dimension.categorical:
         return values.astype(float)
     levels = {level: i for i, level in enumerate(sorted(values.unique(), key=str))}
     return values.map(levels).astype(float)

@@ -72,7 +72,7 @@ def section(title: str, *parts: str) -> str:
     return f"<section>\n<h2>{escape(title)}</h2>\n{held}\n</section>" if held else ""
 
 
-def words(text: str) -> str:
+def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>" if text else ""
 
 

@@ -89,9 +89,9 @@ class _Report:
 
     def best(self) -> str:
         if not len(self.runs):
-            return html.section("Results", html.words("No run has ended yet."))
+            return html.section("Results", html.paragraph("No run has ended yet."))
         if not self.metrics:
-            return html.section("Results", html.words("No run has a result. See Failures below."))
+            return html.section("Results", html.paragraph("No run has a result. See Failures below."))
         table = self.ranking
         rows, marked = [], []
         hidden = {name for name in ("diverged", "stopped") if not table[name].any()}
@@ -105,7 +105,9 @@ class _Report:
         more = f"The first {_BEST} of {len(table):,} cells. " if len(table) > _BEST else ""
         title = "Best cells" if self.goal else "Cells"
         note = more + ("Marked cells are on the Pareto front. " if any(marked) else "")
-        return html.section(title, html.words(self._verdict()), html.table(header, rows, marked), html.words(note))
+        return html.section(
+            title, html.paragraph(self._verdict()), html.table(header, rows, marked), html.paragraph(note)
+        )
 
     def _verdict(self) -> str:
         """A sentence on the best cell, and on how many other cells are not clearly worse."""
@@ -138,7 +140,7 @@ class _Report:
         )
         caption = "Means over seeds, with 95 % intervals for the cells on the front."
         drawn = drawings.front(self.ranking, [m for m in self.metrics if m in self.goals])
-        return html.section("Pareto front", html.words(text), html.figure(drawn, caption))
+        return html.section("Pareto front", html.paragraph(text), html.figure(drawn, caption))
 
     # Curves
 
@@ -182,7 +184,7 @@ class _Report:
             order = [value_text(level) for level in levels]
             labels = cells.map(dict(zip(levels, order, strict=True)))
             return labels.astype(pd.CategoricalDtype(order, ordered=True))
-        if dimension.words:
+        if dimension.categorical:
             return cells.where(cells.isin(cells.value_counts().index[:_MOST_LINES])).dropna().astype("category")
         edges = np.unique(np.quantile(cells.astype(float), [0, 0.25, 0.5, 0.75, 1]))
         names = [f"{value_text(float(a))} … {value_text(float(b))}" for a, b in itertools.pairwise(edges)]
@@ -229,7 +231,7 @@ class _Report:
             if levels > 1:
                 listed = levels <= _LISTED and levels < len(held[name].dropna())
                 log = bool(getattr(spread, "log", False))
-                dimensions.append(Dimension(name, log, listed, words=not hasattr(spread, "log")))
+                dimensions.append(Dimension(name, log, listed, categorical=not hasattr(spread, "log")))
         return dimensions
 
     @cached_property
@@ -266,7 +268,7 @@ class _Report:
             lines = " The line is the mean over the cells with that value." if any(d.listed for d in dimensions) else ""
             drawn = drawings.slices(self.cells, self.metric, dimensions[:_MOST_SLICES])
             slices = html.figure(drawn, f"Each dot is a cell's mean over seeds{self._where}.{lines}")
-        return html.section(f"What {self.metric} depends on", html.words(why_not), html.pair(shown), slices)
+        return html.section(f"What {self.metric} depends on", html.paragraph(why_not), html.pair(shown), slices)
 
     def search(self) -> str:
         if not self.metrics or self.ranking.empty or self.cells["complete"].sum() < _FEWEST:

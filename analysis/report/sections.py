@@ -28,7 +28,7 @@ def stopping(sweep: SweepTables) -> str:
     )
     steps = runs.loc[stopped, "step"].value_counts().sort_index()
     rows = [[f"{step:,}", f"{number:,}"] for step, number in steps.head(_LISTED).items()]
-    return html.section("Early stopping", html.words(text), html.table(["stopped at step", "runs"], rows))
+    return html.section("Early stopping", html.paragraph(text), html.table(["stopped at step", "runs"], rows))
 
 
 def failures(sweep: SweepTables) -> str:
@@ -50,7 +50,7 @@ def failures(sweep: SweepTables) -> str:
     if len(diverged):
         cells = diverged["cell_id"].nunique()
         parts.append(
-            html.words(
+            html.paragraph(
                 f"{count(len(diverged), 'run')} in {count(cells, 'cell')} diverged: a metric was no longer finite. "
                 "Diverged runs are counted, but have no value and are in no mean."
             )
@@ -69,10 +69,10 @@ def swept(sweep: SweepTables) -> str:
     racing = f", up to {spec.seeds.up_to} for cells that may be the best" if spec.seeds.up_to else ""
     return html.section(
         "Parameters",
-        html.table(header, rows) if rows else html.words("No parameter varies."),
-        html.words(f"Fixed: {fixed}." if fixed else ""),
-        html.words(f"Excluded: {'; '.join(spec.exclude)}." if spec.exclude else ""),
-        html.words(f"{count(spec.seeds.count, 'seed')} per cell{racing}."),
+        html.table(header, rows) if rows else html.paragraph("No parameter varies."),
+        html.paragraph(f"Fixed: {fixed}." if fixed else ""),
+        html.paragraph(f"Excluded: {'; '.join(spec.exclude)}." if spec.exclude else ""),
+        html.paragraph(f"{count(spec.seeds.count, 'seed')} per cell{racing}."),
         html.folded("The whole spec", spec.to_yaml()),
     )
 
@@ -81,7 +81,7 @@ def provenance(sweep: SweepTables) -> str:
     """When the sweep was launched, and with which code."""
     launches = sweep.files.launches()
     if not launches:
-        return html.section("Provenance", html.words("No launch is recorded."))
+        return html.section("Provenance", html.paragraph("No launch is recorded."))
     rows = []
     for launch in launches[-_LISTED:]:
         git = launch.get("git") or {}
@@ -91,4 +91,4 @@ def provenance(sweep: SweepTables) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in (last.get("versions") or {}).items())
     text = f"Last launch: Python {last.get('python', '–')}, {versions}, on {last.get('platform', '–')}."
     header = ["launched at", "commit", "host", "command"]
-    return html.section("Provenance", html.table(header, rows), html.words(text))
+    return html.section("Provenance", html.table(header, rows), html.paragraph(text))

@@ -94,7 +94,7 @@ class _Parameter:
     name: str
     positions: Sequence[float | None]
     distribution: FloatDistribution | IntDistribution
-    words: bool = False
+    categorical: bool = False
 
     def unit(self, rows: Sequence[int]) -> np.ndarray:
         """The positions in these cells, scaled to numbers between 0 and 1."""
@@ -106,7 +106,7 @@ class _Parameter:
     @property
     def without_order(self) -> BaseDistribution:
         """The distribution; categorical for words, because their index means no distance."""
-        return CategoricalDistribution(range(self.distribution.high + 1)) if self.words else self.distribution
+        return CategoricalDistribution(range(self.distribution.high + 1)) if self.categorical else self.distribution
 
 
 def _parameters(sweep: SweepTables, cells: Cells) -> list[_Parameter]:
@@ -120,11 +120,11 @@ def _parameters(sweep: SweepTables, cells: Cells) -> list[_Parameter]:
         ]
         title = ", ".join(group)
         spread = cells.distributions[name]
-        words = isinstance(spread, CategoricalDistribution)
-        if words or axes[name].values is not None or axes[name].grid or sweep.spec.method.name == "grid":
+        categorical = isinstance(spread, CategoricalDistribution)
+        if categorical or axes[name].values is not None or axes[name].grid or sweep.spec.method.name == "grid":
             levels = {level: i for i, level in enumerate(sorted({value for value in values if value is not None}))}
             positions: list[float | None] = [None if value is None else levels[value] for value in values]
-            found[title] = _Parameter(title, positions, IntDistribution(0, max(0, len(levels) - 1)), words)
+            found[title] = _Parameter(title, positions, IntDistribution(0, max(0, len(levels) - 1)), categorical)
         else:
             positions = [None if value is None else _position(value[0], spread) for value in values]
             found[title] = _Parameter(title, positions, FloatDistribution(0, 1))

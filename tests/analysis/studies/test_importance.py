@@ -1,6 +1,7 @@
 """Importances of functions with known shares of variance. The tests write the store's tables directly."""
 
 import itertools
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -213,9 +214,9 @@ def test_an_unknown_method_is_refused_with_a_suggestion(sums: Sweep) -> None:
         sums.importance(method="fanov")
 
 
-def test_many_cells_take_seconds(store: Store) -> None:
+def test_importances_of_thousands_of_cells_take_seconds(store: Store) -> None:
     cells = drawn(3000, a=uniform, b=uniform, c=uniform)
     sweep = written(store, cells, lambda p: p["a"] + p["b"], seeds=1, parameters=dict.fromkeys("abc", UNIT), **RANDOM)
-    began = datetime.now(UTC)
+    began = time.process_time()
     sweep.importance()
-    assert (datetime.now(UTC) - began).total_seconds() < 120
+    assert time.process_time() - began < 60
