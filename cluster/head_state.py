@@ -23,15 +23,13 @@ from filelock import Timeout
 
 from mislabel.cluster.address import Address
 from mislabel.cluster.process import Process
+from mislabel.cluster.ray_private import LOOPBACK
 from mislabel.cluster.secret import read_secret
 from mislabel.sweeps.errors import MislabelError
 from mislabel.tasks.files import locked, write_atomically
 
 FOLDER = "MISLABEL_CLUSTER_DIR"
 _FORM = 1
-# Ray turns a loopback address into one that others can reach, and then listens on all of them, unless this is off. It
-# was made for systems whose firewall asks about every port; here it keeps a cluster of one machine to itself.
-_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ class State:
 def ray_environment(token: Path, loopback: bool) -> dict[str, str]:
     """How Ray's processes are told that a token is asked for, and where it is."""
     own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
-    return {**own, **(_LOOPBACK if loopback else {})}
+    return {**own, **(LOOPBACK if loopback else {})}
 
 
 def read_state(folder: Folder) -> State | None:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mislabel.cluster.head_state import Folder, State, differences, versions
+from mislabel.cluster.ray_private import is_head
 from mislabel.sweeps.errors import MislabelError
 
 # How long a machine has to say which versions it has: a process is started there.
@@ -73,7 +74,7 @@ def _node(values: dict[str, Any], told: dict[str, str] | None) -> Node:
     return Node(
         host=values.get("NodeManagerAddress", ""),
         alive=bool(values["Alive"]),
-        head="node:__internal_head__" in has,
+        head=is_head(has),
         cpus=has.get("CPU", 0.0),
         gpus=has.get("GPU", 0.0),
         memory_bytes=int(has.get("memory", 0)),

@@ -20,6 +20,7 @@ from mislabel.cluster.jobs.request import CommandRequest, FactsRequest, SweepReq
 from mislabel.cluster.process import Process
 from mislabel.cluster.queue.fair_share import TICKET
 from mislabel.cluster.queue.queue import Queue, Ticket
+from mislabel.cluster.ray_private import job_metadata
 from mislabel.cluster.secret import write_private
 from mislabel.sweeps.errors import ExitCode, MislabelError
 
@@ -30,14 +31,13 @@ RESTARTS = 5
 _LONG_RUN_SECONDS = 600.0
 _PAUSE_SECONDS = 2.0
 _POLL_SECONDS = 0.5
-_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 # -P, and an empty working directory: no file of that directory can hide a module of the same name, here or in Ray's
 # workers, which import from the working directory of their driver.
 _MISLABEL = [sys.executable, "-P", "-m", "mislabel.sweeps.commands.main"]
 
 
 def main() -> int:
-    metadata, environment = _taken(os.environ)
+    metadata, environment = job_metadata(os.environ)
     folder = Folder.here()
     try:
         state = head_state(folder)
@@ -60,12 +60,6 @@ def main() -> int:
     except MislabelError as error:
         _say(str(error))
         return error.exit_code
-
-
-def _taken(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The job's metadata, and an environment without it: what is started here joins Ray as a driver of its own."""
-    config = json.loads(environment.get(_JOB, "{}"))
-    return config.get("metadata", {}), {name: value for name, value in environment.items() if name != _JOB}
 
 
 def _say(text: str) -> None:

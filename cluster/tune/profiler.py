@@ -13,7 +13,7 @@ from typing import Any
 import ray
 import torch
 
-from mislabel.cluster.tune.runner import device_from_ray, limit_memory
+from mislabel.cluster.tune.trainable import device_from_ray, limit_memory
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.plan.speed import ProfilerGone, Speed, measure_speed
 from mislabel.sweeps.spec.model import Resources

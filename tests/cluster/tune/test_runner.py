@@ -14,7 +14,9 @@ import torch
 import mislabel
 from mislabel.cluster.process import Process, descendants
 from mislabel.cluster.tune.capacity import worker_memory_bytes, worker_slots
-from mislabel.cluster.tune.runner import _RemoteStopper, _stopper_actor, connected, device_from_ray, run_on_ray
+from mislabel.cluster.tune.runner import connected, run_on_ray
+from mislabel.cluster.tune.stopper_actor import remote_stopper
+from mislabel.cluster.tune.trainable import device_from_ray
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.run.inline import run_inline
@@ -96,12 +98,12 @@ DOTS: dict[str, Any] = {
 
 
 def _keep_dots(folder: Path) -> None:
-    """Dots that no two calls have in the same places."""
+    """Store random dots; no two calls give the same."""
     x, y = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8), torch.arange(40) % 2
     keep("images/dots", x, y, x, y, ["few", "many"], folder)
 
 
-def test_workers_find_the_data_folder_that_the_driver_was_told_of(
+def test_workers_use_the_data_folder_of_the_driver(
     local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray was started before the folder was chosen, as a cluster is."""
@@ -111,7 +113,7 @@ def test_workers_find_the_data_folder_that_the_driver_was_told_of(
     assert launch.driver.progress.statuses == {"done": 2}, launch.driver.errors
 
 
-def test_workers_that_have_other_data_than_the_driver_train_nothing_on_it(
+def test_workers_refuse_data_that_differ_from_the_drivers(
     local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _keep_dots(tmp_path / "data")
@@ -137,7 +139,7 @@ def test_a_run_has_the_same_metrics_inline_on_ray_alone_and_packed(local_ray: No
     pd.testing.assert_frame_equal(alone, inline, rtol=1e-4, atol=1e-6)
 
 
-def test_a_pack_whose_worker_is_killed_is_taken_up_by_another(local_ray: None, tmp_path: Path, pace: Pace) -> None:
+def test_a_pack_whose_worker_is_killed_is_resumed_by_another(local_ray: None, tmp_path: Path, pace: Pace) -> None:
     pace.hold()
     killed: list[Process] = []
 
@@ -199,19 +201,18 @@ def test_runs_are_stopped_early_on_ray(local_ray: None, tmp_path: Path) -> None:
     _assert_halved(_on_ray(HALVED, store), store)
 
 
-def test_two_sweeps_on_one_ray_have_stoppers_of_their_own(local_ray: None, tmp_path: Path) -> None:
+def test_two_sweeps_on_one_ray_have_separate_stoppers(local_ray: None, tmp_path: Path) -> None:
     launches = [_launched(HALVED, Store(str(tmp_path / name))) for name in ("one", "two")]
-    with _stopper_actor(launches[0].driver) as first, _stopper_actor(launches[1].driver) as second:
-        assert first is not None
-        assert second is not None
-        near, far = _RemoteStopper(first), _RemoteStopper(second)
+    with remote_stopper(launches[0].driver.stopper) as near, remote_stopper(launches[1].driver.stopper) as far:
+        assert near is not None
+        assert far is not None
         runs = [Entry(f"c{i}", 0) for i in range(3)]
         assert near.decide(500, runs, [1.0, 2.0, 3.0]) == [False, True, True]
         assert far.decide(500, runs[2:], [3.0]) == [False]
-    assert near.decide(500, runs, [1.0, 2.0, 3.0]) == [False] * 3, "a stopper that is gone stops nobody"
+    assert near.decide(500, runs, [1.0, 2.0, 3.0]) == [False] * 3, "a stopper that can't be reached stops no run"
 
 
-def test_a_sweep_that_is_stopped_on_ray_leaves_checkpoints_and_goes_on(
+def test_a_sweep_that_is_stopped_on_ray_leaves_checkpoints_and_continues(
     local_ray: None, tmp_path: Path, pace: Pace
 ) -> None:
     store = Store(str(tmp_path))
@@ -232,7 +233,7 @@ def test_a_sweep_that_is_stopped_on_ray_leaves_checkpoints_and_goes_on(
     assert second.driver.progress.steps_done < 12 * 2000, "checkpoints saved steps"
 
 
-def test_more_than_the_cluster_has_is_refused_with_what_it_has(local_ray: None) -> None:
+def test_resources_that_the_cluster_does_not_have_are_refused(local_ray: None) -> None:
     with pytest.raises(MislabelError, match=r"wants 1 CPU and 1 GPU, but the cluster has machines with .* 0 GPU"):
         worker_slots(Resources(gpu=1.0))
     assert worker_slots(Resources(cpu=1.0)) == ray.cluster_resources()["CPU"]
