@@ -65,5 +65,6 @@ class Files:
 
     def names(self, folder: str) -> list[str]:
         """Names of the files in a subfolder, sorted."""
-        found = self._fs.listed(f"{self._root}/{folder}")
+        with as_store_errors(self.address):
+            found = self._fs.listed(f"{self._root}/{folder}")
         return sorted(i.base_name for i in found if i.type == fs.FileType.File and not i.base_name.startswith("."))

@@ -27,5 +27,5 @@ def test_a_cluster_of_one_machine_can_not_be_joined(tmp_path: Path) -> None:
 def test_a_machine_joins_comes_back_when_it_was_cut_off_and_leaves(tmp_path: Path) -> None:
     """And MLflow asks for a password where others can reach it."""
     words = ["unshare", "--net", sys.executable, "-m", "tests.cluster.beyond_loopback", str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stdout + done.stderr
