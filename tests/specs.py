@@ -1,4 +1,4 @@
-"""Strategies for specs of the `bowl` task: plain values as a researcher would write them, all of them good."""
+"""Hypothesis strategies for valid specs of the `bowl` task, as plain values."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ words = st.sampled_from(["smooth", "rough"])
 
 
 def lists(elements: st.SearchStrategy[Any], most: int = 3) -> st.SearchStrategy[Any]:
-    """An axis that lists its values; 1 and 1.0 are the same."""
+    """An axis with listed values; 1 and 1.0 count as equal."""
     return st.lists(elements, min_size=1, max_size=most, unique=True).map(lambda values: {"values": values})
 
 
@@ -24,7 +24,7 @@ def ranges(draw: st.DrawFn, low: float, high: float, whole: bool = False, log: b
 
 @st.composite
 def parameters(draw: st.DrawFn) -> dict[str, Any]:
-    """Some parameters, fixed or varied; conditions read only what is declared before them."""
+    """Some parameters, fixed or varied; conditions read only parameters that come before them."""
     given: dict[str, Any] = draw(
         st.fixed_dictionaries(
             {},
@@ -51,7 +51,7 @@ def parameters(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def spaces(draw: st.DrawFn, *methods: str) -> dict[str, Any]:
-    """Parameters, groups and exclusions of a spec with one of these methods, steps and branches among them."""
+    """Parameters, groups, exclusions, steps and branches of a spec with one of these methods."""
     method = draw(st.sampled_from(methods))
     given = draw(parameters().filter(lambda found: any(isinstance(axis, dict) for axis in found.values())))
     values: dict[str, Any] = {"method": method, "parameters": given}

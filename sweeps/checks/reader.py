@@ -7,7 +7,7 @@ from mislabel.sweeps.checks.draft import Draft
 from mislabel.sweeps.checks.method_rules import method_rules
 from mislabel.sweeps.checks.rules import axis_rules, space_rules, zip_rules
 from mislabel.sweeps.checks.stopping_rules import stopping_rules
-from mislabel.sweeps.checks.task_rules import task_rules, typed_first_cells, typed_parameters
+from mislabel.sweeps.checks.task_rules import task_rules, typed_spec
 from mislabel.sweeps.errors import Problem, SpecError, nearest
 from mislabel.sweeps.spec.document import LARGEST_BYTES, Document, read_document
 from mislabel.sweeps.spec.model import Spec
@@ -53,8 +53,7 @@ def checked_spec(document: Document) -> tuple[Spec, Task[Any]]:
         lines = list(document.places.values())
         problems = [document.problem(mistake.path, mistake.text) for mistake in draft.mistakes]
         raise SpecError(document.source, sorted(problems, key=lambda p: (*lines, p.place).index(p.place)))
-    typed = {"parameters": typed_parameters(draft), "try_first": typed_first_cells(draft)}
-    return draft.spec.model_copy(update=typed), draft.task
+    return typed_spec(draft.spec, draft.task), draft.task
 
 
 def _near_file(file: FilePath) -> str:

@@ -34,7 +34,8 @@ _EXAMPLES: dict[str | int, str] = {
     "zip": "groups such as [[dim, width]]",
     "try_first": "cells such as [{width: 64}]",
 }
-_LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+_LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "min_length": "at least"}
+_LIMITS["max_length"] = "at most"
 
 
 def mistakes_in(error: ValidationError, values: Mapping[str, Any]) -> list[Mistake]:
@@ -57,8 +58,7 @@ def mistakes_in(error: ValidationError, values: Mapping[str, Any]) -> list[Mista
 def unknown_name(path: Path, choices: Sequence[str], what: str) -> Mistake:
     """The last part of the path is not `what`, such as a key of budget: none of the choices."""
     close = closest(str(path[-1]), choices)
-    hint = f"did you mean {close}?" if close else f"choose from {', '.join(choices)}"
-    return Mistake(path, f"not {what}; {hint}", (*path[:-1], close) if close else None)
+    return Mistake(path, f"not {what}; {hint_from(str(path[-1]), choices)}", (*path[:-1], close) if close else None)
 
 
 def hint_from(word: str, choices: Iterable[str]) -> str:
@@ -72,8 +72,11 @@ def _mistake(detail: Any, values: Mapping[str, Any]) -> Mistake:
     path, value, kind, context = _path(detail["loc"], values), detail["input"], detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
         return unknown_name(path, list(_section_of(path).model_fields), f"a key of {dotted(path[:-1]) or 'a spec'}")
-    example = f"; write {_EXAMPLES[path[0]]}" if path[0] in _EXAMPLES else ""
-    return Mistake(path, _text(path, value, kind, context) or f"{_shown(value)} is not {_KINDS[kind]}{example}")
+    text = _text(path, value, kind, context)
+    if text is None:
+        example = f"; write {_EXAMPLES[path[0]]}" if path[0] in _EXAMPLES else ""
+        text = f"{_shown(value)} is not {_KINDS.get(kind, 'right')}{example}"
+    return Mistake(path, text)
 
 
 def _text(path: Path, value: Any, kind: str, context: Mapping[str, Any]) -> str | None:
@@ -85,10 +88,9 @@ def _text(path: Path, value: Any, kind: str, context: Mapping[str, Any]) -> str 
         return "has no value"
     if kind == "model_type":
         return f"is {kind_of(value)}; write {_SHORT_FORMS.get(path[0], '')}a mapping of {', '.join(_fields(path))}"
-    if kind == "too_short":
-        return f"has {len(value)} items; give at least {context['min_length']}"
-    if kind == "too_long":
-        return f"has {len(value)} items; give at most {context['max_length']}"
+    if kind in ("too_short", "too_long"):
+        limits = [f"{_LIMITS[name]} {context[name]}" for name in ("min_length", "max_length") if name in context]
+        return f"has {len(value)} items; give {' and '.join(limits)}"
     if kind == "literal_error":
         choices = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
         one_of = "one of " if len(choices) > 1 else ""

@@ -33,7 +33,7 @@ def test_the_steps_of_whole_numbers_are_whole() -> None:
 
 
 @given(st.integers(-50, 50), st.integers(1, 400), st.sampled_from([0.1, 0.01, 0.025, 0.3, 1.0, 7.0]))
-def test_a_step_comes_out_the_same_from_a_list_a_draw_and_a_search(start: int, steps: int, step: float) -> None:
+def test_a_grid_a_draw_and_a_search_give_the_same_steps(start: int, steps: int, step: float) -> None:
     low = ranges.cleaned(start * step)
     axis = Axis(min=low, max=ranges.cleaned(low + steps * step), step=step)
     assert ranges.max_that_fits(axis) is None
@@ -46,7 +46,7 @@ def test_a_step_comes_out_the_same_from_a_list_a_draw_and_a_search(start: int, s
 
 
 @pytest.mark.parametrize(("high", "fits"), [(1.0, None), (1.05, 1.0), (1.08, 1.1), (0.01, 0.1), (1.0 + 1e-12, None)])
-def test_a_range_that_is_no_whole_number_of_steps_is_offered_the_nearest_end(high: float, fits: float | None) -> None:
+def test_the_nearest_end_is_suggested_for_a_range_that_steps_do_not_fill(high: float, fits: float | None) -> None:
     assert ranges.max_that_fits(Axis(min=0, max=high, step=0.1)) == fits
 
 
@@ -75,7 +75,7 @@ def test_every_value_has_an_equal_share_of_the_quantiles() -> None:
 
 
 @given(st.floats(1e-6, 1), st.floats(1e-6, 1), st.sampled_from(["linear", "log"]))
-def test_no_draw_leaves_its_range(first: float, second: float, scale: Any) -> None:
+def test_draws_stay_within_their_range(first: float, second: float, scale: Any) -> None:
     low, high = sorted((first, second))
     drawn = ranges.values_at(Axis(min=low, max=high, scale=scale), RATE, np.array([0.0, 0.5, 1.0]))
     assert drawn.min() >= low

@@ -16,7 +16,7 @@ from tests.sweeps.cells.spaces import Cell, accepted, all_cells, space_of
 
 
 def grid_the_slow_way(space: Space) -> list[Cell]:
-    """Each combination of the axes' values, one by one, with defaults where a condition does not hold."""
+    """Each combination of the axes' values, one by one, with defaults for inactive axes."""
     cells: list[Cell] = []
     for combination in itertools.product(*(space.candidates(name) for name in space.axes)):
         cell = {**space.base, **dict(zip(space.axes, combination, strict=True))}
@@ -36,7 +36,7 @@ def grid_the_slow_way(space: Space) -> list[Cell]:
 
 @settings(max_examples=60, deadline=None)
 @given(specs.spaces("grid"))
-def test_a_grid_is_the_product_of_its_axes_without_what_is_excluded(values: dict[str, Any]) -> None:
+def test_a_grid_is_the_product_of_its_axes_without_excluded_cells(values: dict[str, Any]) -> None:
     space = space_of(**values)
     assume(space.grid_size < 300)
     found = all_cells(space)
@@ -86,7 +86,7 @@ def test_without_axes_there_is_one_cell_of_defaults_and_fixed_values() -> None:
 
 
 def test_a_fixed_value_that_is_the_default_makes_the_same_cell() -> None:
-    """So that writing a default out does not make a sweep run again."""
+    """Adding a default value to a spec must not run the sweep again."""
     assert all_cells(space_of({"x": 0, "level": 1})) == all_cells(space_of({}))
 
 
@@ -95,13 +95,13 @@ def test_cells_of_equal_shape_follow_each_other() -> None:
     assert [cell["width"] for _, cell in cells] == [1, 1, 2, 2, 3, 3]
 
 
-def test_an_inactive_axis_holds_its_default_and_makes_no_further_cells() -> None:
+def test_an_inactive_axis_has_its_default_and_adds_no_cells() -> None:
     cells = all_cells(space_of({"tilted": {"values": [False, True]}, "x": {"values": [1, 2, 3], "when": "tilted"}}))
     assert [(cell["tilted"], cell["x"]) for _, cell in cells] == [(False, 0.0), (True, 1.0), (True, 2.0), (True, 3.0)]
 
 
-def test_a_condition_on_a_condition_is_settled_first() -> None:
-    """`level` reads `x`, which holds its default where the bowl does not stand on a slope."""
+def test_a_condition_is_evaluated_after_the_conditions_that_it_reads() -> None:
+    """`level` reads `x`, which has its default unless the bowl is tilted."""
     space = space_of(
         {
             "level": {"values": [5, 6], "when": "x > 0"},
@@ -113,19 +113,19 @@ def test_a_condition_on_a_condition_is_settled_first() -> None:
     assert found == {(False, 0.0, 1), (True, 1.0, 5), (True, 1.0, 6), (True, -1.0, 1)}
 
 
-def test_a_grid_of_which_all_is_excluded_is_empty() -> None:
+def test_a_grid_whose_cells_are_all_excluded_is_empty() -> None:
     assert all_cells(space_of({"x": {"values": [1, 2]}}, exclude=["x > 0"])) == []
 
 
-def test_words_of_different_length_stay_whole() -> None:
+def test_strings_of_different_length_stay_whole() -> None:
     cells = all_cells(space_of({"surface": {"values": ["rough", "smooth"], "when": "width > 1"}, "width": 2}))
     assert [cell["surface"] for _, cell in cells] == ["rough", "smooth"]
 
 
 @settings(max_examples=80, deadline=None)
 @given(specs.spaces("grid", "random", "qmc"))
-def test_every_cell_obeys_its_spec(values: dict[str, Any]) -> None:
-    """Bounds, types, steps, conditions, groups and exclusions, each checked by itself."""
+def test_every_cell_satisfies_its_spec(values: dict[str, Any]) -> None:
+    """Bounds, types, steps, conditions, groups and exclusions, each checked separately."""
     space = accepted(values)
     assume(values["method"] != "grid" or space.grid_size < 2000)
     found = all_cells(space)
@@ -164,7 +164,7 @@ def test_a_million_cells_are_counted_in_seconds() -> None:
     assert time.perf_counter() - began < 60
 
 
-def test_however_many_cells_there_are_only_a_chunk_is_in_memory() -> None:
+def test_only_one_chunk_of_cells_is_in_memory() -> None:
     tracemalloc.start()
     assert sum(map(len, large(100).cells())) == 998 * 100 * 2 + 2
     _, peak = tracemalloc.get_traced_memory()

@@ -1,4 +1,4 @@
-"""Axes that belong together, axes that make branches, and cells that are tried first."""
+"""Zipped axes, branches, and cells to try first."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from tests.sweeps.cells.spaces import AXES, all_cells, random_space, space_of
 ZIPPED: dict[str, Any] = {"width": {"values": [1, 2, 2]}, "level": {"values": [5, 5, 6]}, "x": {"values": [0, 1]}}
 
 
-def test_a_group_is_one_axis_of_a_grid() -> None:
+def test_zipped_axes_are_one_dimension_of_a_grid() -> None:
     space = space_of(ZIPPED, zip=[["level", "width"]])
     found = [(cell["width"], cell["level"], cell["x"]) for _, cell in all_cells(space)]
     assert found == [(w, level, x) for w, level in [(1, 5), (2, 5), (2, 6)] for x in (0.0, 1.0)]
@@ -24,7 +24,7 @@ def test_a_group_is_one_axis_of_a_grid() -> None:
 
 
 @pytest.mark.parametrize("method", ["random", "qmc"])
-def test_a_group_is_one_axis_of_draws(method: str) -> None:
+def test_zipped_axes_are_one_dimension_of_draws(method: str) -> None:
     space = space_of(ZIPPED, zip=[["level", "width"]], method=method, budget={"cells": 100})
     assert {(cell["width"], cell["level"]) for _, cell in all_cells(space)} == {(1, 5), (2, 5), (2, 6)}
     assert len(all_cells(space)) == 6
@@ -80,7 +80,7 @@ def test_there_is_a_branch_for_each_combination_with_its_share_of_the_budget() -
     assert all(list(space.axes) == ["x"] for space in found)
 
 
-def test_a_group_makes_branches_if_one_of_its_axes_does() -> None:
+def test_zipped_axes_make_branches_if_one_of_them_does() -> None:
     space = space_of(
         {**ZIPPED, "level": {**ZIPPED["level"], "grid": True}},
         zip=[["level", "width"]],
@@ -93,14 +93,14 @@ def test_a_group_makes_branches_if_one_of_its_axes_does() -> None:
     assert len(all_cells(space)) == 6
 
 
-def test_a_branch_that_is_excluded_takes_no_share() -> None:
+def test_an_excluded_branch_gets_no_share_of_the_budget() -> None:
     found = branches_of(exclude=["level == 2", "width == 4 and level == 3", "x > 0.9 and level == 1"])
     assert [(space.branch["width"], space.branch["level"]) for space in found] == [(2, 1), (2, 3), (4, 1)]
     assert [space.spec.budget.cells for space in found] == [7, 7, 6]
 
 
 @pytest.mark.parametrize("method", ["random", "qmc"])
-def test_all_branches_draw_the_same(method: str) -> None:
+def test_all_branches_draw_the_same_values(method: str) -> None:
     space = space_of(BRANCHES, method=method, budget={"cells": 30})
     drawn: dict[Any, list[Value]] = {}
     for _, cell in all_cells(space):
@@ -116,7 +116,7 @@ def test_cells_of_all_branches_have_the_same_columns() -> None:
 
 
 @pytest.mark.parametrize("method", ["random", "qmc"])
-def test_a_sweep_in_branches_is_run_and_widened(store: Store, method: str) -> None:
+def test_a_sweep_with_branches_is_run_and_extended(store: Store, method: str) -> None:
     keys: dict[str, Any] = {
         "method": method,
         "parameters": {
@@ -142,7 +142,7 @@ def test_a_sweep_in_branches_is_run_and_widened(store: Store, method: str) -> No
 
 
 @pytest.mark.parametrize("method", ["random", "qmc"])
-def test_cells_to_try_come_first_and_count(method: str) -> None:
+def test_cells_to_try_first_come_first_and_count_in_the_budget(method: str) -> None:
     keys: dict[str, Any] = {"method": method, "budget": {"cells": 10}}
     drawn = all_cells(space_of(AXES, **keys))
     given = [{"x": 1, "rate": 0.5, "level": 4, "surface": "rough"}, {"x": -1, "rate": 0.01, "surface": "smooth"}]
@@ -151,7 +151,7 @@ def test_cells_to_try_come_first_and_count(method: str) -> None:
     assert tried[2:] == drawn[:8]
 
 
-def test_what_a_cell_to_try_leaves_open_is_drawn_within_its_group_and_not_excluded() -> None:
+def test_open_values_of_a_cell_to_try_are_drawn_within_its_group_and_not_excluded() -> None:
     parameters = {**ZIPPED, "x": {"min": 0, "max": 1}}
     keys: dict[str, Any] = {"zip": [["level", "width"]], "exclude": ["x < 0.5"], "try_first": [{"width": 2}, {"x": 1}]}
     (_, first), (_, second), *_ = all_cells(random_space(parameters, 5, **keys))
@@ -162,7 +162,7 @@ def test_what_a_cell_to_try_leaves_open_is_drawn_within_its_group_and_not_exclud
     assert (second["width"], second["level"]) in [(1, 5), (2, 5), (2, 6)]
 
 
-def test_a_cell_to_try_belongs_to_the_branches_that_it_agrees_with() -> None:
+def test_a_cell_to_try_belongs_to_the_branches_that_it_fits() -> None:
     found = branches_of(try_first=[{"x": 0.5}, {"x": 0.25, "level": 2}, {"width": 2}])
     tried = {(space.branch["width"], space.branch["level"]): space.spec.try_first for space in found}
     assert tried[2, 1] == ({"x": 0.5},)

@@ -1,4 +1,4 @@
-"""Cells that are drawn, at random or as Sobol points: within their axes, the same again, more with a larger budget."""
+"""Random and Sobol cells: within their axes, reproducible, and extended by a larger budget."""
 
 import itertools
 from typing import Any
@@ -16,7 +16,7 @@ from tests.sweeps.cells.spaces import AXES, accepted, all_cells, random_space, s
 
 @settings(max_examples=40, deadline=None)
 @given(specs.spaces("random", "qmc"), st.integers(0, 60))
-def test_draws_come_again_and_a_larger_budget_keeps_them(values: dict[str, Any], more: int) -> None:
+def test_draws_are_reproducible_and_a_larger_budget_keeps_them(values: dict[str, Any], more: int) -> None:
     space = accepted(values)
     found = dict(all_cells(space))
     assert list(found) == [name for name, _ in all_cells(space)]
@@ -61,19 +61,19 @@ def test_another_seed_draws_other_cells() -> None:
     assert not {name for name, _ in first} & {name for name, _ in second}
 
 
-def test_an_axis_is_drawn_the_same_whatever_the_others_are() -> None:
+def test_the_draws_of_an_axis_do_not_depend_on_other_axes() -> None:
     alone = all_cells(random_space({"x": AXES["x"]}, 50))
     together = all_cells(random_space(AXES, 50))
     assert [cell["x"] for _, cell in alone] == [cell["x"] for _, cell in together]
 
 
-def test_a_small_discrete_space_ends_when_all_of_it_has_been_drawn() -> None:
+def test_a_small_discrete_space_ends_when_all_cells_are_drawn() -> None:
     parameters = {"level": {"min": 1, "max": 5}, "surface": {"values": ["smooth", "rough"]}}
     found = all_cells(random_space(parameters, 1000))
     assert len(found) == 10
 
 
-def test_a_space_of_which_all_is_excluded_ends() -> None:
+def test_a_space_whose_cells_are_all_excluded_ends() -> None:
     assert all_cells(random_space({"x": {"min": 1, "max": 2}}, 10, exclude=["x > 0"])) == []
 
 
@@ -94,7 +94,7 @@ def test_every_whole_number_of_a_range_is_drawn_equally_often() -> None:
 
 
 @pytest.mark.parametrize("method", ["random", "qmc"])
-def test_draws_of_a_range_with_steps_are_its_steps_and_the_same_cells_as_a_grids(method: str) -> None:
+def test_draws_of_a_range_with_steps_are_cells_of_its_grid(method: str) -> None:
     axis = {"x": {"min": 0, "max": 1, "step": 0.1}}
     grid = dict(all_cells(space_of(axis)))
     drawn = dict(all_cells(space_of(axis, method=method, budget={"cells": 100})))
@@ -107,7 +107,7 @@ def test_draws_of_a_range_with_steps_are_its_steps_and_the_same_cells_as_a_grids
 
 
 def test_sobol_points_fill_the_space_more_evenly_than_random_ones() -> None:
-    """Of 256 points in 16 × 16 boxes, each row and column of boxes has 16, and no other way of drawing does so."""
+    """Of 256 Sobol points in 16 × 16 boxes, each row and each column of boxes has exactly 16."""
     axes = {"x": {"min": 0, "max": 1}, "rate": {"min": 0.2, "max": 1}}
 
     def counts(method: str) -> tuple[list[int], list[int]]:
@@ -119,12 +119,12 @@ def test_sobol_points_fill_the_space_more_evenly_than_random_ones() -> None:
     assert counts("random")[0] != [16] * 16
 
 
-def test_sobol_points_are_others_with_another_seed() -> None:
+def test_another_seed_gives_other_sobol_points() -> None:
     spaces = [space_of(AXES, method={"name": "qmc", "seed": seed}, budget={"cells": 20}) for seed in (0, 1)]
     first, second = ({name for name, _ in all_cells(space)} for space in spaces)
     assert not first & second
 
 
-def test_sobol_points_beyond_one_chunk_go_on_from_the_first() -> None:
+def test_sobol_points_continue_beyond_one_chunk() -> None:
     few, many = (space_of(AXES, method="qmc", budget={"cells": cells}) for cells in (1000, 40_000))
     assert all_cells(few) == all_cells(many)[:1000]

@@ -1,5 +1,6 @@
 """Independent mistakes are all reported in one pass, each once and at its location."""
 
+import contextlib
 import copy
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from mislabel.sweeps.checks.draft import Draft
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import SpecError
-from mislabel.sweeps.spec.document import Path, dotted, read_document, text_from_value
+from mislabel.sweeps.spec.document import Document, Path, dotted, read_document, text_from_value
+from mislabel.sweeps.spec.model import Spec
 from tests.bowls import BOWL
 
 GOOD: dict[str, Any] = {
@@ -97,6 +99,48 @@ def test_independent_mistakes_give_exactly_one_message_each(chosen: list[tuple[P
         checked_spec(read_document(text, "a.yaml"))
     found = sorted((problem.place, problem.path) for problem in caught.value.problems)
     assert found == sorted((line_of(text, where), dotted(where)) for _, _, where in chosen)
+
+
+keys = st.sampled_from([*Spec.model_fields, "seed", "x"])
+words = st.sampled_from(
+    ["x", "rate", "width", "surface", "rough", "x > 1", "x > y", "grid", "tpe", "loss", "6h", "a,b", "1,2", ""]
+)
+scalars = st.none() | st.booleans() | st.integers(-3, 70) | st.floats() | st.integers() | words
+parts = st.sampled_from(
+    [
+        "name",
+        "goal",
+        "values",
+        "min",
+        "max",
+        "step",
+        "points",
+        "scale",
+        "when",
+        "grid",
+        "x",
+        "rate",
+        "width",
+        "level",
+        "count",
+        "up_to",
+        "cells",
+        "runs",
+        "type",
+        "pack",
+    ]
+)
+anything = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(parts, inner, max_size=4), max_leaves=8
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(keys, anything, max_size=6), st.sampled_from(["grid", "tpe", "qmc", "nsga2"]))
+def test_anything_is_accepted_or_refused_with_mistakes(changes: dict[str, Any], method: str) -> None:
+    values = {**GOOD, "method": method, **changes}
+    with contextlib.suppress(SpecError):
+        checked_spec(Document("a.yaml", values))
 
 
 def test_a_part_is_sound_without_mistakes_in_it_and_around_it() -> None:

@@ -9,7 +9,7 @@ from mislabel.sweeps.spec.document import Document, read_document
 from mislabel.sweeps.spec.model import Axis, Spec
 
 HEAD = "name: a\ntask: bowl\n"
-"""Mistakes below it stand on line 3."""
+"""Mistakes in the text after it are on line 3."""
 
 
 def checked(text: str) -> Spec:
@@ -56,7 +56,7 @@ resources: {cpu: 1, gpu: 0, pack: auto}
     assert spec.budget.wall == 6 * 3600
 
 
-def test_keys_without_a_value_take_their_default() -> None:
+def test_keys_without_a_value_have_their_default() -> None:
     empty = "parameters:\nmetric:\nexclude:\nseeds:\nbudget:\nresources:\nmethod:\ntrack:\n"
     assert checked(HEAD + empty) == checked(HEAD)
 
@@ -237,7 +237,6 @@ colour: red
         "line 7, parameters.rate.values[2]",
         "line 7, parameters.rate.values[1]",
         "line 8, parameters.level.when",
-        "line 9, parameters.trouble.when",
         "line 10, exclude[0]",
         "line 10, exclude[1]",
         "line 11, seeds.count",
@@ -260,7 +259,7 @@ def test_an_integer_range_without_points_is_a_grid_of_all_its_values() -> None:
     assert checked(HEAD + "parameters: {level: {min: 3, max: 6}}").axes()["level"].points is None
 
 
-def test_a_grid_without_end_is_refused_without_walking_through_it() -> None:
+def test_a_huge_grid_is_refused_quickly() -> None:
     axes = ", ".join(f"{name}: {{min: 1, max: 10, points: 10000}}" for name in ("x", "level"))
     began = time.perf_counter()
     (problem,) = mistakes(HEAD + f"parameters: {{{axes}, rate: {{min: 0.1, max: 1, points: 10000}}}}")
@@ -269,7 +268,7 @@ def test_a_grid_without_end_is_refused_without_walking_through_it() -> None:
     assert time.perf_counter() - began < 60
 
 
-def test_many_values_are_checked_in_no_time() -> None:
+def test_many_values_are_checked_quickly() -> None:
     values = [i / 10_000 for i in range(50_000)]
     began = time.perf_counter()
     spec, _ = checked_spec(Document("a.yaml", {"name": "a", "task": "bowl", "parameters": {"x": {"values": values}}}))
@@ -277,7 +276,7 @@ def test_many_values_are_checked_in_no_time() -> None:
     assert time.perf_counter() - began < 60
 
 
-def test_assignments_are_checked_too_and_named_as_the_place(tmp_path: Path) -> None:
+def test_mistakes_in_assignments_are_located_at_the_assignment(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(HEAD)
     spec, _ = read_spec(str(path), ("seeds=7", "parameters.x={values: [1, 2]}"))
@@ -326,7 +325,7 @@ def read_quickly(tmp_path: Path, text: str, quick: bool = True) -> Spec:
     return read_spec(str(path), quick=quick)[0]
 
 
-def test_a_small_version_changes_what_its_section_says_and_is_a_sweep_of_its_own(tmp_path: Path) -> None:
+def test_a_small_version_applies_its_section_and_has_another_name(tmp_path: Path) -> None:
     text = FULL + "  parameters: {x: {values: [0]}, steps: 2}\n"
     full, quick = read_quickly(tmp_path, text, quick=False), read_quickly(tmp_path, text)
     assert (full.name, full.seeds.count, full.fixed()) == ("a", 20, {"level": 3})

@@ -47,7 +47,7 @@ def parameters(old: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("old", [GRID, RANDOM, TPE, QMC, ZIP, STEPS, BRANCHES, DRAWN_BRANCHES, RACE])
-def test_the_same_spec_widens(old: dict[str, Any]) -> None:
+def test_the_same_spec_is_compatible(old: dict[str, Any]) -> None:
     assert wrong(old) == []
 
 
@@ -96,7 +96,7 @@ def test_the_same_spec_widens(old: dict[str, Any]) -> None:
         ({**GRID, "early_terminate": ASHA}, {"early_terminate": None}),
     ],
 )  # fmt: skip
-def test_what_only_adds_runs_widens(old: dict[str, Any], changes: dict[str, Any]) -> None:
+def test_changes_that_only_add_runs_are_compatible(old: dict[str, Any], changes: dict[str, Any]) -> None:
     assert wrong(old, **changes) == []
 
 
@@ -173,13 +173,13 @@ def test_all_changes_are_reported_at_once() -> None:
 
 
 def test_a_parameter_that_the_task_no_longer_has_is_reported() -> None:
-    """As after an update of the task's package."""
+    """An update of the task's package may remove a parameter."""
     old = Spec(name="bowls", task="bowl", parameters={"depth": Axis(values=[1, 2]), "x": Axis(values=[0.0])})
     (problem,) = incompatible_changes(old, bowl_spec(parameters={"x": {"values": [0]}}), BOWL)
     assert problem.path == "parameters.depth"
 
 
-def test_many_values_are_compared_in_no_time() -> None:
+def test_many_values_are_compared_quickly() -> None:
     old, new = (
         Spec(name="bowls", task="bowl", parameters={"x": Axis(values=[i / 10_000 for i in range(count)])})
         for count in (30_000, 30_001)
@@ -189,7 +189,7 @@ def test_many_values_are_compared_in_no_time() -> None:
     assert time.perf_counter() - began < 60
 
 
-def test_a_launch_refuses_what_does_not_widen_and_leaves_the_store_alone(store: Store) -> None:
+def test_a_launch_refuses_an_incompatible_spec_and_does_not_change_the_store(store: Store) -> None:
     before = prepared(store).files.read_text("spec.yaml")
     with pytest.raises(SpecError) as caught:
         prepared(store, seeds=1, parameters={"x": {"values": [0, 1]}})

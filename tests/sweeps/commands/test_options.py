@@ -16,27 +16,27 @@ numbers = st.floats() | st.integers() | st.text(max_size=3) | st.none() | st.boo
 
 
 @given(st.recursive(numbers, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner)))
-def test_whatever_is_printed_is_json(value: object) -> None:
+def test_printed_values_are_json(value: object) -> None:
     text = json.dumps(_without_nan(value), allow_nan=False)
     assert "NaN" not in text.replace('"NaN"', "")
 
 
-def test_numbers_that_are_not_there_are_null(capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_numbers_are_null(capfd: pytest.CaptureFixture[str]) -> None:
     put_json({"a": [1.5, math.nan], "b": (math.inf, "x")})
     assert json.loads(capfd.readouterr().out) == {"a": [1.5, None], "b": [None, "x"]}
 
 
-def test_talk_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+def test_messages_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     say("hello")
     assert capfd.readouterr() == ("", "hello\n")
 
 
-def test_words_that_say_which_cluster_are_not_for_its_head() -> None:
+def test_the_address_of_the_cluster_is_not_sent_to_its_head() -> None:
     words = ["name", "--cluster", "http://a:1", "-m", "loss", "--token-file=b", "--cluster=c", "--json", "--token-file"]
     assert _without_address(words) == ["name", "-m", "loss", "--json"]
 
 
-def test_a_store_and_a_cluster_are_not_named_together(mislabel: Mislabel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_and_cluster_exclude_each_other(mislabel: Mislabel, monkeypatch: pytest.MonkeyPatch) -> None:
     said = mislabel("list", "--cluster", "http://127.0.0.1:9", "--store", "other")
     assert said.code == 2
     assert "--store can't be given with --cluster: a cluster has its own" in said.err
@@ -44,7 +44,7 @@ def test_a_store_and_a_cluster_are_not_named_together(mislabel: Mislabel, monkey
     assert "other" in mislabel("list", "--store", "other").err
 
 
-def test_without_a_store_here_that_of_the_cluster_on_this_machine_is_asked(
+def test_without_a_local_store_the_store_of_this_machines_cluster_is_read(
     mislabel: Mislabel, ran: Callable[..., Said], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran()

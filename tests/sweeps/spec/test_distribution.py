@@ -18,12 +18,12 @@ from mislabel.sweeps.spec.model import Axis
         (Axis(min=0.0, max=10.0, step=5.0), True, IntDistribution(0, 10, step=5)),
     ],
 )
-def test_an_axis_has_the_distribution_that_it_says(axis: Axis, integer: bool, expected: BaseDistribution) -> None:
+def test_an_axis_is_converted_to_its_distribution(axis: Axis, integer: bool, expected: BaseDistribution) -> None:
     assert distribution(axis, integer) == expected
 
 
 @pytest.mark.parametrize("integer", [False, True])
-def test_a_range_that_its_steps_do_not_fill_ends_at_the_last_of_them(integer: bool) -> None:
+def test_a_range_that_steps_do_not_fill_ends_at_the_last_step(integer: bool) -> None:
     found = distribution(Axis(min=0.0, max=10.0, step=3.0), integer)
     assert isinstance(found, FloatDistribution | IntDistribution)
     assert (found.low, found.high, found.step) == (0, 9, 3)

@@ -93,34 +93,34 @@ def test_not_a_number_is_read_as_such() -> None:
     assert math.isnan(read_value(".NaN", "test"))
 
 
-def test_quotes_keep_a_number_a_word() -> None:
+def test_a_quoted_number_stays_a_string() -> None:
     assert read_value("'1e-3'", "test") == "1e-3"
     assert read_value('"true"', "test") == "true"
 
 
 @given(json_like)
-def test_what_is_written_reads_back_the_same(value: Any) -> None:
+def test_written_values_read_back_equal(value: Any) -> None:
     assert read_value(text_from_value(value), "test") == value
 
 
 @given(st.text(max_size=30))
-def test_any_word_reads_back_as_that_word(text: str) -> None:
+def test_every_string_reads_back_as_that_string(text: str) -> None:
     assert read_value(text_from_value({"key": [text]}), "test") == {"key": [text]}
 
 
 def looks_like_yaml_1_2(text: str) -> bool:
-    """What YAML 1.1 calls a word and YAML 1.2 calls a number: safe_dump does not know to quote it."""
+    """Strings in YAML 1.1 that are numbers in YAML 1.2: safe_dump does not quote them."""
     return bool(re.fullmatch(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|[-+]?\.[0-9_]+([eE][-+]?[0-9]+)?", text))
 
 
 @given(json_like.filter(lambda value: not any(map(looks_like_yaml_1_2, re.findall(r"[^\s,\[\]{}:'\"]+", str(value))))))
-def test_what_pyyaml_dumps_reads_back_the_same(value: Any) -> None:
+def test_values_dumped_by_pyyaml_read_back_equal(value: Any) -> None:
     dumped = yaml.safe_dump(value, allow_unicode=True)
     assume(yaml.safe_load(dumped) == value)  # it breaks lines at \x85, and reads them as blanks
     assert read_value(dumped, "test") == value
 
 
-def test_every_part_knows_its_line() -> None:
+def test_every_part_has_its_line() -> None:
     document = read_document("name: a\nparameters:\n  width:\n    values:\n    - 1\n    - 2\n", "a.yaml")
     assert str(document.problem(("name",), "x")) == "line 1, name: x"
     assert str(document.problem(("parameters", "width"), "x")) == "line 3, parameters.width: x"

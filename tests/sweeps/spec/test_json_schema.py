@@ -64,7 +64,7 @@ def test_every_good_spec_fits(values: dict[str, Any]) -> None:
         {"method": "gp", "start_from": "a", "budget": {"cells": 9}},
     ],
 )
-def test_what_the_check_accepts_the_schema_accepts(changes: dict[str, Any]) -> None:
+def test_the_schema_accepts_what_the_check_accepts(changes: dict[str, Any]) -> None:
     if "method" not in changes:
         bowl_spec(**changes)
     ANY.validate(bowl_values(**changes))
@@ -159,5 +159,5 @@ def test_every_key_and_parameter_is_described_for_the_editor() -> None:
         )
 
 
-def test_a_stored_spec_fits_as_any_yaml_reader_reads_it() -> None:
+def test_a_stored_spec_fits_also_when_another_yaml_reader_reads_it() -> None:
     BOWL.validate(yaml.safe_load(bowl_spec().to_yaml()))

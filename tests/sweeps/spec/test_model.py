@@ -1,3 +1,4 @@
+import re
 from typing import Any
 
 import pytest
@@ -55,11 +56,11 @@ def test_every_value_keeps_its_type_in_the_store(values: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("name", ["1e3", "no", "2024-01-01", "null", "0x10", "1_000"])
-def test_a_name_that_looks_like_something_else_stays_a_name(name: str) -> None:
+def test_a_name_that_looks_like_a_number_stays_a_name(name: str) -> None:
     assert spec_from_stored(bowl_spec(name=name).to_yaml()).name == name
 
 
-def test_a_stored_spec_is_complete_and_any_yaml_reader_reads_it() -> None:
+def test_a_stored_spec_is_complete_and_readable_by_any_yaml_reader() -> None:
     stored = yaml.safe_load(bowl_spec().to_yaml())
     assert list(stored)[:2] == ["name", "task"]
     assert stored["seeds"] == {"count": 2, "first": 0}
@@ -76,8 +77,8 @@ def test_times_are_read_in_seconds(text: object, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["6", "6 hours", "h", "-1h", "1h30m", "", "1e3s"])
-def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a time; write 90s, 15m, 6h or 2d"):
+def test_a_wrong_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(repr(text))):
         seconds_from_text(text)
 
 
@@ -87,7 +88,7 @@ def test_seeds_follow_the_first(count: int, first: int) -> None:
     assert seeds == [first + i for i in range(count)]
 
 
-def test_a_spec_says_what_varies_and_what_is_fixed() -> None:
+def test_a_spec_separates_axes_and_fixed_parameters() -> None:
     spec = bowl_spec(parameters={"x": {"values": [1, 2]}, "rate": 0.25, "level": {"min": 1, "max": 3}})
     assert list(spec.axes()) == ["x", "level"]
     assert spec.fixed() == {"rate": 0.25}
