@@ -1,4 +1,4 @@
-"""Where servers listen: addresses, ports that are free, and whether anyone answers there."""
+"""Addresses of servers, free ports, and whether a server answers."""
 
 import ipaddress
 import re
@@ -20,7 +20,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str, what: str) -> "Address":
-        """From host:port, with or without a scheme; `what` says what should be there."""
+        """Read host:port, with or without a scheme; `what` names the server in messages."""
         try:
             parts = urlsplit(text if "://" in text else f"//{text}")
             host, port = parts.hostname, parts.port
@@ -42,7 +42,7 @@ class Address:
         return is_loopback(self.host)
 
     def answers(self, seconds: float = ANSWER_SECONDS) -> bool:
-        """Whether something listens there."""
+        """Whether a server listens at the address."""
         try:
             with socket.create_connection((self.host, self.port), timeout=seconds):
                 return True
@@ -61,7 +61,7 @@ def _example(what: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens there."""
+    """Whether only this machine can reach a server on this host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -69,7 +69,7 @@ def is_loopback(host: str) -> bool:
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Ports of this machine on which nothing listens."""
+    """Free ports of this machine."""
     with ExitStack() as held:
         sockets = [held.enter_context(socket.socket(_family(host))) for _ in range(count)]
         for each in sockets:

@@ -1,10 +1,10 @@
-"""What `mislabel cluster up` started on this machine, in one file, and the folder that holds it and its secrets.
+"""The state of the cluster that `mislabel cluster up` started on this machine, and the folder with its files.
 
-<folder>/state.json      addresses, ports, processes with the time of their start, versions
-<folder>/token           Ray's token; mlflow-password beside it: both for their owner alone
-<folder>/queue/…         tickets of sweeps that run or wait, see cluster.queue
-<folder>/jobs/…          the specs that were sent
-<folder>/logs/…          what the servers say
+<folder>/state.json      addresses, ports, processes, versions
+<folder>/token           Ray's token; mlflow-password beside it. Only their owner can read them
+<folder>/queue/…         tickets of running and waiting sweeps, see cluster.queue
+<folder>/jobs/…          the submitted specs
+<folder>/logs/…          the logs of the servers
 """
 
 import json
@@ -34,7 +34,7 @@ _FORM = 1
 
 @dataclass(frozen=True)
 class Folder:
-    """Where everything of a cluster's head is."""
+    """The folder of a cluster's head."""
 
     path: Path
 
@@ -70,7 +70,7 @@ class Folder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Let no other process start or end a cluster here meanwhile."""
+        """Let no other process start or stop a cluster here in the meantime."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with ExitStack() as held:
             try:
@@ -80,7 +80,7 @@ class Folder:
             yield
 
     def clear(self) -> None:
-        """Remove what belonged to a cluster that is gone; logs stay."""
+        """Remove the files of a cluster that has ended; logs stay."""
         for name in ("state.json", "token", "mlflow-password", "mlflow-auth.ini", "mlflow-auth.db"):
             (self.path / name).unlink(missing_ok=True)
         for folder in (self.queue, self.jobs):
@@ -89,19 +89,19 @@ class Folder:
 
 @dataclass
 class State:
-    """A cluster's head as it was started."""
+    """A cluster's head."""
 
     host: str
     ray: str
-    """Address of Ray's own server, host:port: what drivers and nodes connect to."""
+    """Address of Ray, host:port, for drivers and nodes."""
     jobs: str
-    """Address of the job server, http://host:port: what clients connect to."""
+    """Address of the job server, http://host:port, for clients."""
     mlflow: str
     store: str
     at_once: int
     """How many sweeps run at once."""
     ray_folder: str
-    """Sessions, sockets and logs of Ray; its path must be short."""
+    """Ray's sessions, sockets and logs. Its path must be short."""
     versions: dict[str, str] = field(default_factory=dict)
     processes: dict[str, Process] = field(default_factory=dict)
 
@@ -111,7 +111,7 @@ class State:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it was started by other means than ours."""
+        """Whether it was not started by `mislabel cluster up`."""
         return not self.jobs
 
     @property
@@ -119,7 +119,7 @@ class State:
         return not self.is_foreign and Address.parse(self.jobs, "a job server").is_loopback
 
     def dead(self) -> list[str]:
-        """What was started and is no more."""
+        """Names of the servers that have ended."""
         return [name for name, process in self.processes.items() if not process.lives]
 
     def write(self, folder: Folder) -> None:
@@ -127,42 +127,44 @@ class State:
         write_atomically(folder.state, json.dumps(values, indent=1).encode())
 
     def environment(self, folder: Folder) -> dict[str, str]:
-        """What a process of this machine has in its environment to belong to the cluster; no secret is in it."""
+        """Environment variables for processes of this machine that use the cluster. They contain no secret."""
         if self.is_foreign:
-            return {}  # it is there already
+            return {}  # already set
         return {**ray_environment(folder.token, self.is_loopback), FOLDER: str(folder.path)}
 
     def mlflow_environment(self, folder: Folder) -> dict[str, str]:
-        """What MLflow's client has in its environment to be let in."""
+        """Environment variables with the password for MLflow's client."""
         if not folder.mlflow_password.exists():
             return {}
         return {"MLFLOW_TRACKING_USERNAME": "admin", "MLFLOW_TRACKING_PASSWORD": read_secret(folder.mlflow_password)}
 
 
 def ray_environment(token: Path, loopback: bool) -> dict[str, str]:
-    """How Ray's processes are told that a token is asked for, and where it is."""
+    """Environment variables that make Ray require the token in this file."""
     own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
     return {**own, **(LOOPBACK if loopback else {})}
 
 
 def read_state(folder: Folder) -> State | None:
-    """The cluster that was started here, alive or not; None where none was."""
+    """The cluster that was started here, running or not; None if there is none."""
     try:
         values: dict[str, Any] = json.loads(folder.state.read_text())
         if values.pop("form") != _FORM:
-            raise MislabelError(f"{folder.state}: written by another version of Mislabel; end its cluster with that")
+            raise MislabelError(
+                f"{folder.state}: written by another version of Mislabel; stop the cluster with that version"
+            )
         processes = {name: Process.from_json(process) for name, process in values.pop("processes").items()}
         return State(**values, processes=processes)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise MislabelError(f"{folder.state}: is damaged; remove it once no cluster runs here") from None
+        raise MislabelError(f"{folder.state}: is damaged; remove it when no cluster runs here") from None
 
 
 def head_state(folder: Folder) -> State | None:
-    """The cluster whose head this machine is: started by `cluster up`, or by other means.
+    """The cluster whose head is this machine, started by `cluster up` or otherwise.
 
-    A head that was started by other means says in its environment where its store is; Ray tells its jobs where it is.
+    In a cluster that was started otherwise, the environment names the store, and Ray sets its address in jobs.
     """
     state = read_state(folder)
     store, ray = os.environ.get("MISLABEL_STORE"), os.environ.get("RAY_ADDRESS")
@@ -170,13 +172,13 @@ def head_state(folder: Folder) -> State | None:
         return state
     at_once = os.environ.get("MISLABEL_SWEEPS", "2")
     if not re.fullmatch(r"[1-9]\d{0,3}", at_once):
-        raise MislabelError(f"MISLABEL_SWEEPS: {at_once!r} is not a number of sweeps that run at once")
+        raise MislabelError(f"MISLABEL_SWEEPS: {at_once!r} is not a number of sweeps from 1 to 9999")
     store = store if "://" in store else os.path.abspath(store)
     return State("", ray, "", os.environ.get("MLFLOW_TRACKING_URI", ""), store, int(at_once), "", versions())
 
 
 def running_state(folder: Folder) -> State:
-    """The cluster that runs here; MislabelError where none does."""
+    """The cluster that runs here; MislabelError if there is none."""
     state = head_state(folder)
     if state is None or not (state.lives or state.is_foreign):
         raise MislabelError("no cluster runs on this machine; `mislabel cluster up` starts one")
@@ -184,10 +186,10 @@ def running_state(folder: Folder) -> State:
 
 
 def versions() -> dict[str, str]:
-    """What must agree between the machines of a cluster."""
+    """The versions that must be equal on all machines of a cluster."""
     return {"python": python_version(), "ray": version("ray"), "mislabel": version("mislabel")}
 
 
 def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """Where versions differ so that a sweep would fail or come out otherwise: Ray asks for equal ones."""
+    """The versions that differ. Ray requires equal versions; otherwise sweeps fail or give other results."""
     return [f"{name} {ours.get(name)}, not {theirs[name]}" for name in theirs if ours.get(name) != theirs[name]]

@@ -1,4 +1,4 @@
-"""Secrets in files that their owner alone can read: made here, never shown, never on a command line."""
+"""Secrets in files that only their owner can read. They are never printed, and never on a command line."""
 
 import os
 import re
@@ -13,31 +13,31 @@ _LONGEST = 4096
 
 
 def make_secret(path: Path) -> str:
-    """Write a new secret to the file, which must not be there yet."""
+    """Write a new secret to the file, which must not exist yet."""
     secret = secrets.token_hex(_BYTES)
     write_private(path, secret)
     return secret
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a new file that its owner alone can read, from its first moment on."""
+    """Create a file that only its owner can ever read."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
 
 
 def read_secret(path: Path) -> str:
-    """The secret in the file; MislabelError where there is none, or where others could read it."""
+    """Read the secret; MislabelError if there is none, or if other users can read the file."""
     try:
         with path.open() as file:
             mode = os.fstat(file.fileno()).st_mode
             secret = file.read(_LONGEST).strip()
     except UnicodeDecodeError:
-        raise MislabelError(f"{path}: holds no token, but something that is not text") from None
+        raise MislabelError(f"{path}: is not a token: it is not text") from None
     except OSError as error:
         raise MislabelError(f"{path}: the token can't be read: {error.strerror}") from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise MislabelError(f"{path}: others can read this token; keep it to yourself with chmod 600 {path}")
+        raise MislabelError(f"{path}: other users can read this token; protect it with chmod 600 {path}")
     if not re.fullmatch(r"[\x21-\x7e]{16,}", secret):
-        raise MislabelError(f"{path}: holds no token; it should be one word, as `mislabel cluster up` made it")
+        raise MislabelError(f"{path}: is not a token; a token is one word, as `mislabel cluster up` writes it")
     return secret

@@ -1,7 +1,7 @@
-"""Start and end what a cluster's head runs on this machine: Ray with its job server, and MLflow's server.
+"""Start and stop the servers of a cluster's head: Ray with its job server, and MLflow.
 
-Both listen on this machine alone unless a host is given. Ray asks everyone for a token, MLflow for a password where
-others can reach it; both are made here and kept in files for their owner alone.
+Both listen only on this machine unless a host is given. Ray always requires a token. MLflow requires a password if
+other machines can reach it. Both secrets are created here, in files that only their owner can read.
 """
 
 import os
@@ -25,18 +25,20 @@ from mislabel.sweeps.store.store import Store
 
 Say = Callable[[str], None]
 START_SECONDS = 180.0
-# How long servers, and before them the sweeps that they run, have to end by themselves.
+# Servers and sweeps that have not ended after this time are killed.
 END_SECONDS = 20.0
-# Packs are handed over by the store: what is left for Ray to carry is small.
+RAY = [sys.executable, "-P", "-m", "ray.scripts.scripts"]
+"""Ray's command line."""
+# Packs go through the store, so Ray transfers little data.
 OBJECT_STORE_BYTES = 256 << 20
 _POLL_SECONDS = 0.3
-# Of a server that did not start, the last lines of its log are shown.
+# How many lines of its log are shown for a server that did not start.
 _LINES = 8
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the head is to be."""
+    """The options of `mislabel cluster up`."""
 
     host: str = "127.0.0.1"
     store: str = "results"
@@ -47,7 +49,7 @@ class Wanted:
 
 
 def up(wanted: Wanted, folder: Folder, say: Say) -> State:
-    """Start all of it, or nothing; MislabelError where a cluster runs here already."""
+    """Start all servers or none; MislabelError if a cluster already runs here."""
     with folder.locked():
         _refuse_if_running(folder, say)
         state = _state(wanted)
@@ -61,7 +63,7 @@ def up(wanted: Wanted, folder: Folder, say: Say) -> State:
             state.write(folder)
             _wait(state, folder, say)
         except BaseException:
-            say("taking down what was started")
+            say("stopping what was started")
             _end(state)
             folder.clear()
             raise
@@ -74,10 +76,10 @@ def _refuse_if_running(folder: Folder, say: Say) -> None:
         return
     if not state.dead():
         raise MislabelError(
-            f"a cluster runs on this machine already, at {state.jobs}; `mislabel cluster status` shows it, "
-            "`mislabel cluster down` ends it"
+            f"a cluster already runs on this machine, at {state.jobs}; `mislabel cluster status` shows it, "
+            "`mislabel cluster down` stops it"
         )
-    say(f"a cluster was left behind here ({', '.join(state.dead())} ended without `cluster down`): cleaning up")
+    say(f"removing an earlier cluster ({', '.join(state.dead())} ended without `cluster down`)")
     _end(state)
 
 
@@ -85,7 +87,7 @@ def _state(wanted: Wanted) -> State:
     store = Store(wanted.store)
     store.prepare()
     ray, jobs, mlflow = (Address(wanted.host, port) for port in free_ports(wanted.host, 3))
-    # Sockets have paths of at most 107 letters, so this is not beside the state.
+    # Not in the cluster's folder: paths of sockets have at most 107 characters.
     ray_folder = tempfile.mkdtemp(prefix="mislabel-", dir="/tmp")
     address = store.folder or store.address
     return State(wanted.host, str(ray), jobs.url, mlflow.url, address, wanted.at_once, ray_folder, versions())
@@ -95,7 +97,7 @@ def _start_ray(wanted: Wanted, state: State, folder: Folder) -> Process:
     ray, jobs = (Address.parse(address, "Ray") for address in (state.ray, state.jobs))
     client, agent, metrics, monitor, dashboard = free_ports(wanted.host, 5)
     command = [
-        str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--disable-usage-stats",
+        *RAY, "start", "--head", "--block", "--disable-usage-stats",
         f"--node-ip-address={wanted.host}", f"--port={ray.port}", "--include-dashboard=true",
         f"--dashboard-host={wanted.host}", f"--dashboard-port={jobs.port}", f"--ray-client-server-port={client}",
         f"--dashboard-agent-listen-port={agent}", f"--metrics-export-port={metrics}",
@@ -111,7 +113,7 @@ def _start_ray(wanted: Wanted, state: State, folder: Folder) -> Process:
 
 
 def _plain_environment() -> dict[str, str]:
-    """This process's environment, without what would lead to another cluster, or a secret to all that is started."""
+    """This process's environment without addresses of other clusters and without secrets."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_AUTH_", "MLFLOW_"))}
     return {name: value for name, value in own.items() if name not in ("RAY_ADDRESS", "MISLABEL_CLUSTER")}
 
@@ -121,7 +123,7 @@ def _start_mlflow(wanted: Wanted, state: State, folder: Folder) -> Process:
     local = os.path.isdir(state.store)
     at = state.store if local else str(folder.path)
     backend = wanted.mlflow_backend or f"sqlite:///{at}/mlflow.db"
-    path, _, _ = state.store.partition("?")  # of an object store's address, what MLflow can't read comes after this
+    path, _, _ = state.store.partition("?")  # MLflow can't read the options of an object store's address
     artifacts = f"{path.rstrip('/')}/mlartifacts"
     environment = {**_plain_environment(), **mlflow_server.environment(backend, artifacts)}
     if not address.is_loopback:
@@ -131,14 +133,14 @@ def _start_mlflow(wanted: Wanted, state: State, folder: Folder) -> Process:
 
 
 def _wait(state: State, folder: Folder, say: Say) -> None:
-    """Until both answer; MislabelError where one ends, or takes too long."""
+    """Wait until both servers answer; MislabelError if one ends or takes too long."""
     say("starting Ray and MLflow …")
     jobs = Jobs.of_folder(folder)
     waiting = {"ray": jobs.is_ready, "mlflow": lambda: mlflow_server.answers(state.mlflow)}
     deadline = time.monotonic() + START_SECONDS
     while waiting:
         for name in state.dead():
-            raise MislabelError(f"{name} ended right after its start; {_last_words(folder.logs / f'{name}.log')}")
+            raise MislabelError(f"{name} ended right after it started; {_last_lines(folder.logs / f'{name}.log')}")
         if time.monotonic() > deadline:
             late = " and ".join(waiting)
             raise MislabelError(f"{late} did not answer within {START_SECONDS:g} s; see {folder.logs}")
@@ -146,7 +148,7 @@ def _wait(state: State, folder: Folder, say: Say) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _last_words(log: Path) -> str:
+def _last_lines(log: Path) -> str:
     try:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
@@ -155,7 +157,7 @@ def _last_words(log: Path) -> str:
 
 
 def down(folder: Folder, say: Say) -> bool:
-    """End what `up` started, and nothing else; returns whether there was anything."""
+    """Stop what `up` started, and nothing else. Return whether there was a cluster."""
     with folder.locked():
         state = read_state(folder)
         if state is None:
@@ -163,7 +165,7 @@ def down(folder: Folder, say: Say) -> bool:
         tickets = Queue(folder.queue).tickets() if folder.queue.is_dir() else []
         if tickets:
             names = ", ".join(ticket.sweep for ticket in tickets)
-            say(f"stopping {names}: packs are being checkpointed; submitting them again continues")
+            say(f"stopping {names}: saving checkpoints; submit them again to continue")
             end([ticket.process for ticket in tickets if ticket.process is not None], END_SECONDS)
         _end(state)
         folder.clear()
@@ -173,6 +175,6 @@ def down(folder: Folder, say: Say) -> bool:
 def _end(state: State) -> None:
     family = descendants(state.processes.values())
     end(state.processes.values(), END_SECONDS)
-    # What Ray's own end has left behind.
+    # Processes that Ray left behind.
     end(family, END_SECONDS)
     shutil.rmtree(state.ray_folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Look at a cluster from its head: its machines, what they have, and whether their versions agree."""
+"""The machines of a cluster, seen from its head: their resources and versions."""
 
 import logging
 import os
@@ -9,7 +9,7 @@ from mislabel.cluster.head_state import Folder, State, differences, versions
 from mislabel.cluster.ray_private import is_head
 from mislabel.sweeps.errors import MislabelError
 
-# How long a machine has to say which versions it has: a process is started there.
+# The time limit for a machine to report its versions; it has to start a process for that.
 _ANSWER_SECONDS = 60.0
 
 
@@ -22,10 +22,10 @@ class Node:
     gpus: float
     memory_bytes: int
     versions: dict[str, str] | None
-    """None where it has not said."""
+    """None if it did not report them."""
 
     def differing(self, head: dict[str, str]) -> list[str]:
-        """How its versions differ from the head's."""
+        """The versions that differ from the head's."""
         return [] if self.versions is None else differences(self.versions, head)
 
     def to_json(self) -> dict[str, Any]:
@@ -33,8 +33,8 @@ class Node:
 
 
 def nodes(state: State, folder: Folder) -> list[Node]:
-    """The machines of the cluster, the head first; MislabelError where Ray does not answer."""
-    os.environ.update(state.environment(folder))  # read by Ray when it is loaded
+    """The machines of the cluster, the head first; MislabelError if Ray does not answer."""
+    os.environ.update(state.environment(folder))  # Ray reads it when it is imported
     import ray
 
     try:
@@ -43,15 +43,15 @@ def nodes(state: State, folder: Folder) -> list[Node]:
         raise MislabelError(f"Ray does not answer at {state.ray}: {str(error).splitlines()[0]}") from None
     try:
         found = ray.nodes()
-        told = _told({node["NodeID"] for node in found if node["Alive"]})
+        reported = _reported_versions({node["NodeID"] for node in found if node["Alive"]})
     finally:
         ray.shutdown()
-    made = [_node(values, told.get(values["NodeID"])) for values in found]
+    made = [_node(values, reported.get(values["NodeID"])) for values in found]
     return sorted(made, key=lambda node: (not node.head, not node.alive, node.host))
 
 
-def _told(ids: set[str]) -> dict[str, dict[str, str]]:
-    """What versions each of these nodes says that it has."""
+def _reported_versions(ids: set[str]) -> dict[str, dict[str, str]]:
+    """The versions that each of these nodes reports."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -59,17 +59,17 @@ def _told(ids: set[str]) -> dict[str, dict[str, str]]:
     there = {id: NodeAffinitySchedulingStrategy(id, soft=False) for id in ids}
     asked = {id: task.options(scheduling_strategy=strategy).remote() for id, strategy in there.items()}
     ready, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=_ANSWER_SECONDS)
-    told = {}
+    reported = {}
     for id, answer in asked.items():
         if answer in ready:
             try:
-                told[id] = ray.get(answer)
-            except ray.exceptions.RayError:  # it went away meanwhile, or has no Mislabel
+                reported[id] = ray.get(answer)
+            except ray.exceptions.RayError:  # it left the cluster, or Mislabel is not installed
                 continue
-    return told
+    return reported
 
 
-def _node(values: dict[str, Any], told: dict[str, str] | None) -> Node:
+def _node(values: dict[str, Any], reported: dict[str, str] | None) -> Node:
     has = values.get("Resources", {})
     return Node(
         host=values.get("NodeManagerAddress", ""),
@@ -78,5 +78,5 @@ def _node(values: dict[str, Any], told: dict[str, str] | None) -> Node:
         cpus=has.get("CPU", 0.0),
         gpus=has.get("GPU", 0.0),
         memory_bytes=int(has.get("memory", 0)),
-        versions=told,
+        versions=reported,
     )

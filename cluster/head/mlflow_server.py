@@ -1,4 +1,4 @@
-"""MLflow's server as a cluster runs it: how it is called, closed to others, and whether it answers."""
+"""The MLflow server of a cluster: its command, its password, and whether it answers."""
 
 import secrets
 import sys
@@ -21,31 +21,31 @@ authorization_function = mlflow.server.auth:authenticate_request_basic_auth
 
 
 def command(address: Address) -> list[str]:
-    """How the server is called; where others can reach it, it asks for a password."""
-    # One worker: by default MLflow starts four, which take a minute to answer on a small machine.
+    """The command of the server. It requires a password if other machines can reach it."""
+    # MLflow starts four workers by default, which take a minute to answer on a small machine.
     words = ["-P", "-m", "mlflow", "server", "--host", address.host, "--port", str(address.port), "--workers", "1"]
     if address.is_loopback:
         return [sys.executable, *words]
-    # A browser that is led here under another name is sent away.
+    # Requests under another host name are refused (DNS rebinding).
     words += ["--allowed-hosts", f"{address},{address.host}"]
     return [sys.executable, *words, "--app-name", "basic-auth"]
 
 
 def environment(backend: str, artifacts: str) -> dict[str, str]:
-    """Addresses that may hold a password are not for the command line, which all users of a machine can see."""
+    """Addresses may contain a password, and all users can see command lines, so they are environment variables."""
     return {
         "MLFLOW_BACKEND_STORE_URI": backend,
         "MLFLOW_ARTIFACTS_DESTINATION": artifacts,
         "MLFLOW_DISABLE_TELEMETRY": "true",
         # Like -P, for the processes that MLflow starts.
         "PYTHONSAFEPATH": "1",
-        # Seven processes of which a record of runs has no use.
+        # Job execution would start seven processes that we do not need.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     }
 
 
 def protection(folder: Folder) -> Mapping[str, str]:
-    """Make a password for MLflow's basic auth, and what its server needs to ask for it."""
+    """Create a password for MLflow's basic auth, and return the server's settings for it."""
     password = make_secret(folder.mlflow_password)
     config = folder.path / "mlflow-auth.ini"
     write_private(config, _CONFIG.format(database=folder.path / "mlflow-auth.db"))

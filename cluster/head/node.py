@@ -1,13 +1,12 @@
-"""Add this machine to a cluster: run Ray's node as long as we are asked to, and start it again where it was cut off.
+"""Add this machine to a cluster: run a Ray node until the user stops it, and restart it after a lost connection.
 
-A node that its head has not heard of for a while is declared dead, and ends itself when it hears of that. The machine
-is still there, so it comes back as a new node.
+A head declares a node dead if it does not hear from it for a while, and the node then ends itself. The machine still
+works, so it joins again as a new node.
 """
 
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from mislabel.cluster.head.head import END_SECONDS, OBJECT_STORE_BYTES
+from mislabel.cluster.head.head import END_SECONDS, OBJECT_STORE_BYTES, RAY
 from mislabel.cluster.head_state import differences, ray_environment, versions
 from mislabel.cluster.jobs.client import Jobs
 from mislabel.cluster.jobs.remote_command import facts
@@ -25,34 +24,36 @@ from mislabel.sweeps.errors import ExitCode, MislabelError
 Say = Callable[[str], None]
 _POLL_SECONDS = 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2.0, 30.0
-# A node that has lived for so long was not turned away.
+# A node that ran for this long was accepted by the head.
 _SETTLED_SECONDS = 60.0
-# How often in a row a node may be turned away before we say what is wrong.
+# Give up after the head has rejected the node this many times in a row.
 _ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
 class Joining:
-    """What this machine brings; None lets Ray count."""
+    """The resources of this machine. None: Ray counts them."""
 
     cpus: int | None = None
     gpus: int | None = None
     host: str | None = None
-    """Under which address the others reach this machine; None lets Ray find out."""
+    """The address at which others reach this machine. None: Ray finds it."""
 
 
 def join(jobs: Jobs, token: Path, joining: Joining, say: Say) -> int:
-    """Be a node of the cluster until Ctrl-C or a polite kill; MislabelError where versions differ."""
+    """Be a node of the cluster until Ctrl-C or SIGTERM; MislabelError if versions differ."""
     if jobs.address.is_loopback:
         raise MislabelError(
-            f"{jobs.address.url} is a cluster that only its own machine can reach; "
-            "`mislabel cluster up --host` with an address that others can reach starts one that can be joined"
+            f"{jobs.address.url} can only be reached from its own machine; "
+            "start the cluster with `mislabel cluster up --host` and an address that others can reach"
         )
-    told = facts(jobs)
-    other = differences(versions(), told["versions"])
+    head = facts(jobs)
+    other = differences(versions(), head["versions"])
     if other:
-        raise MislabelError(f"this machine can't join {jobs.address.url}: it has {'; '.join(other)}. Install the same")
-    return _Membership(jobs, told["ray"], token, joining, say).keep()
+        raise MislabelError(
+            f"this machine can't join {jobs.address.url}: it has {'; '.join(other)}; install the same versions"
+        )
+    return _Membership(jobs, head["ray"], token, joining, say).keep()
 
 
 class _Membership:
@@ -80,7 +81,7 @@ class _Membership:
         self._leaving = True
 
     def _keep(self, folder: str) -> None:
-        turned_away = 0
+        rejections = 0
         while not self._leaving:
             self._wait_for_head()
             if self._leaving:
@@ -91,11 +92,11 @@ class _Membership:
             self._live(folder, log)
             if self._leaving:
                 return
-            turned_away = 0 if time.monotonic() - began > _SETTLED_SECONDS else turned_away + 1
-            if turned_away >= _ATTEMPTS:
-                raise MislabelError(f"Ray's node ended {turned_away} times right after its start: {_last_line(log)}")
-            self._say("cut off from the cluster: its head took this machine for dead, or went away; coming back")
-            self._pause(min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2**turned_away))
+            rejections = 0 if time.monotonic() - began > _SETTLED_SECONDS else rejections + 1
+            if rejections >= _ATTEMPTS:
+                raise MislabelError(f"Ray's node ended {rejections} times right after it started: {_last_line(log)}")
+            self._say("lost the connection to the cluster; joining again")
+            self._pause(min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2**rejections))
 
     def _wait_for_head(self) -> None:
         said = False
@@ -106,22 +107,22 @@ class _Membership:
                 if not error.retry:
                     raise
                 if not said:
-                    self._say(f"{error} Waiting for it")
+                    self._say(f"{error}; waiting for it")
                     said = True
                 self._pause(_SHORTEST_PAUSE)
             else:
                 return
 
     def _live(self, folder: str, log: Path) -> None:
-        """Run the node until it ends or we leave."""
+        """Run the node until it ends or the user stops it."""
         command = [
-            str(Path(sys.executable).with_name("ray")), "start", "--block", f"--address={self._ray}",
+            *RAY, "start", "--block", f"--address={self._ray}",
             "--disable-usage-stats", f"--temp-dir={folder}", f"--object-store-memory={OBJECT_STORE_BYTES}",
         ]  # fmt: skip
         given = {"num-cpus": self._joining.cpus, "num-gpus": self._joining.gpus, "node-ip-address": self._joining.host}
         command += [f"--{name}={value}" for name, value in given.items() if value is not None]
         with log.open("wb") as output:
-            # In a session of its own: Ctrl-C is for us, who then end it in good order.
+            # In a new session: Ctrl-C reaches only this process, which then ends the node.
             child = subprocess.Popen(
                 command, env=self._environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 start_new_session=True, cwd=folder,
@@ -129,7 +130,7 @@ class _Membership:
         node = Process.of(child.pid)
         while child.poll() is None and not self._leaving:
             time.sleep(_POLL_SECONDS)
-        # Where it has ended by itself, too: it may have left others behind.
+        # Even if it has ended by itself: it may have left processes behind.
         end([node] if node else [], END_SECONDS)
         child.wait()
 
@@ -141,4 +142,4 @@ class _Membership:
 
 def _last_line(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"

@@ -1,6 +1,6 @@
-"""Ray's job server, spoken to over HTTP with the token: what a client needs to send sweeps and to follow them.
+"""A client of Ray's job server over HTTP, which submits sweeps and reads their state.
 
-Neither Ray nor torch is loaded, so that a command answers at once, and a laptop needs no Ray of the cluster's version.
+It imports neither Ray nor torch: commands start fast, and a laptop does not need the cluster's version of Ray.
 """
 
 import json
@@ -33,7 +33,7 @@ class Job:
     metadata: dict[str, str]
     began: float
     code: int | None
-    """With which its process ended."""
+    """The exit code of its process."""
     message: str
 
     @property
@@ -48,7 +48,7 @@ class Jobs:
 
     @classmethod
     def reached(cls, address: str | None, token_file: str | None) -> "Jobs":
-        """The job server at the address, else the one named in the environment, else that of this machine's cluster."""
+        """The job server at the address, or in the environment, or of this machine's cluster."""
         folder = Folder.here()
         state = read_state(folder)
         address = address or os.environ.get(CLUSTER) or None
@@ -56,14 +56,14 @@ class Jobs:
         if address is None:
             if state is None:
                 raise MislabelError(
-                    "which cluster? name one with --cluster http://HOST:PORT (or MISLABEL_CLUSTER), or start one "
+                    "no cluster is given; use --cluster http://HOST:PORT (or MISLABEL_CLUSTER), or start one "
                     "on this machine with `mislabel cluster up`"
                 )
             address = state.jobs
         at = Address.parse(address, "a job server")
         if given is None and not (state and Address.parse(state.jobs, "a job server") == at):
             raise MislabelError(
-                f"the cluster at {at} asks for its token: give the file with --token-file or {TOKEN_FILE}; "
+                f"the cluster at {at} needs its token: give the file with --token-file or {TOKEN_FILE}; "
                 "on the head's machine it is ~/.local/state/mislabel/cluster/token"
             )
         found = cls(address, read_secret(Path(given) if given else folder.token))
@@ -72,13 +72,13 @@ class Jobs:
 
     @classmethod
     def of_folder(cls, folder: Folder) -> "Jobs":
-        """That of the cluster whose head is on this machine."""
+        """The job server of the cluster whose head is this machine."""
         state = read_state(folder)
         assert state is not None
         return cls(state.jobs, read_secret(folder.token))
 
     def check(self) -> None:
-        """MislabelError where nothing answers, within seconds, or where the token is refused."""
+        """Raise within seconds if no server answers, or if it refuses the token."""
         if not self.address.answers():
             raise UnreachableError(f"no cluster answers at {self.address.url}; is it up and reachable from here?")
         self._asked("GET", "/api/version")
@@ -94,7 +94,7 @@ class Jobs:
         self._asked("POST", "/api/jobs/", {"entrypoint": ENTRYPOINT, "submission_id": id, "metadata": metadata})
 
     def list(self) -> list[Job]:
-        """Jobs of ours, the last one first."""
+        """Mislabel's jobs, newest first."""
         found = [_job(values) for values in self._asked("GET", "/api/jobs/") if values.get("submission_id")]
         ours = [job for job in found if "mislabel" in job.metadata]
         return sorted(ours, key=lambda job: job.began, reverse=True)
@@ -103,7 +103,7 @@ class Jobs:
         return _job(self._asked("GET", f"/api/jobs/{quote(id, safe='')}"))
 
     def stop(self, id: str) -> None:
-        """End its processes: politely, and three seconds later by force."""
+        """Send SIGTERM to the job's processes, and SIGKILL three seconds later."""
         self._asked("POST", f"/api/jobs/{quote(id, safe='')}/stop")
 
     def delete(self, id: str) -> None:
@@ -113,7 +113,7 @@ class Jobs:
         return str(self._asked("GET", f"/api/jobs/{quote(id, safe='')}/logs")["logs"])
 
     def follow(self, id: str) -> Iterator[str]:
-        """What the job says, as it says it, until it ends."""
+        """The job's output as it is written, until the job ends."""
         import asyncio
 
         with asyncio.Runner() as runner:
@@ -134,7 +134,7 @@ class Jobs:
                     if message.type is aiohttp.WSMsgType.TEXT:
                         yield message.data
         except aiohttp.ClientError as error:
-            raise MislabelError(f"the cluster at {self.address.url} hung up: {error}") from None
+            raise MislabelError(f"the cluster at {self.address.url} closed the connection: {error}") from None
 
     def _asked(self, method: str, path: str, body: Any = None, seconds: float = _SECONDS) -> Any:
         data = None if body is None else json.dumps(body).encode()
@@ -153,7 +153,7 @@ class Jobs:
 
 def _refusal(error: HTTPError) -> str:
     if error.code in _TOKEN_REFUSED:
-        return "refuses this token; it has another one, made when it was started"
+        return "refuses this token; each start of a cluster creates a new one"
     text = error.read(4000).decode(errors="replace").strip()
     return f"answers with {error.code}: {text.splitlines()[-1] if text else error.reason}"
 

@@ -1,7 +1,7 @@
-"""The process of one job on the head: `python -m mislabel.cluster.jobs.head_job`. The job's metadata has the request.
+"""The process of one job on the head: `python -P -m mislabel.cluster.jobs.head_job`. The metadata contains the request.
 
-For a sweep it is a light process that waits for the sweep's turn, then runs the driver as its child and starts it again
-where it dies: the store has all that a driver knows, so the next one goes on. It outlives the client that sent it.
+For a sweep, this small process waits in the queue, then runs the driver as its child. It restarts a driver that dies:
+the next one continues from the store. It keeps running when the client disconnects.
 """
 
 import json
@@ -25,8 +25,8 @@ from mislabel.cluster.secret import write_private
 from mislabel.sweeps.errors import ExitCode, MislabelError
 
 ANSWER = "mislabel answers "
-"""Begins the line of a job's log that holds what a command said."""
-# Drivers that die one after the other; one that has run for a while does not count.
+"""The start of the log line with a command's output."""
+# Give up after this many restarts in a row. A driver that ran for a while resets the count.
 RESTARTS = 5
 _LONG_RUN_SECONDS = 600.0
 _PAUSE_SECONDS = 2.0
@@ -55,7 +55,7 @@ def main() -> int:
             case SweepRequest() as request:
                 id = metadata.get("job_submission_id", "")
                 if not is_id(id):
-                    raise MislabelError(f"{id!r} is not an id of a job")
+                    raise MislabelError(f"{id!r} is not the id of a job")
                 return SweepJob(id, request, state, folder, environment).run()
     except MislabelError as error:
         _say(str(error))
@@ -90,7 +90,7 @@ class SweepJob:
         self._queue = Queue(folder.queue)
         self._ticket = Ticket(id, request.name, request.owner, request.priority, time.time(), process=Process.own())
         self._spec = folder.jobs / f"{id}.yaml"
-        # Of drivers that are killed, too, nothing is to be left behind.
+        # Temporary files go here, so that they are removed even if the driver is killed.
         self._scratch = folder.jobs / f"{id}.tmp"
         self._empty = self._scratch / "empty"
         self._environment = {**environment, TICKET: str(folder.queue / f"{id}.json"), "TMPDIR": str(self._scratch)}
@@ -98,7 +98,7 @@ class SweepJob:
         self._child: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
-        """Until the sweep has ended; returns its exit code."""
+        """Run until the sweep has ended, and return its exit code."""
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
         self._queue.enter(self._ticket)
@@ -113,14 +113,14 @@ class SweepJob:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Each is passed on: the first one lets packs checkpoint, the second one ends at once."""
+        """Pass the signal on: at the first one, packs save checkpoints; at the second one, the driver ends at once."""
         self._ending = True
         if self._child is not None and self._child.poll() is None:
             self._child.send_signal(signal.SIGTERM)
 
     def _run_in_turn(self) -> int:
         if not self._waited():
-            _say(f"{self._request.name} has left the queue; nothing was run")
+            _say(f"{self._request.name} left the queue; nothing was run")
             return ExitCode.INTERRUPTED
         deaths = 0
         while True:
@@ -130,15 +130,15 @@ class SweepJob:
             if not crashed or self._ending:
                 return ExitCode.INTERRUPTED if crashed else code
             deaths = 1 if time.monotonic() - began > _LONG_RUN_SECONDS else deaths + 1
-            how = f"by signal {-code}" if code < 0 else "of an error"
+            how = f"by signal {-code}" if code < 0 else "with an error"
             if deaths > RESTARTS:
-                _say(f"the driver of {self._request.name} died {how}, as {deaths - 1} before it: giving up")
+                _say(f"the driver of {self._request.name} died {how}, after {deaths - 1} restarts; giving up")
                 return ExitCode.FAILED
-            _say(f"the driver of {self._request.name} died {how}; it is started again, and goes on from the store")
+            _say(f"the driver of {self._request.name} died {how}; restarting it from the store")
             time.sleep(_PAUSE_SECONDS * deaths)
 
     def _waited(self) -> bool:
-        """Wait for the turn; False where the sweep is to be stopped before it comes."""
+        """Wait until the sweep may run; False if it is stopped while it waits."""
         said = None
         while not self._ending and not self._queue.is_asked_to_stop(self._ticket):
             if ticket := self._queue.turn(self._ticket, self._state.at_once):
@@ -146,13 +146,13 @@ class SweepJob:
                 return True
             before = self._queue.places(self._state.at_once).get(self._ticket.id, 0)
             if before != said:
-                _say(f"{self._request.name} waits in the queue, {before} before it")
+                _say(f"{self._request.name} waits in the queue, {before} ahead of it")
                 said = before
             time.sleep(_POLL_SECONDS)
         return False
 
     def _driven(self) -> int:
-        """Run the driver; returns how it ended."""
+        """Run the driver, and return its exit code."""
         words = ["run", str(self._spec), "--address", self._state.ray]
         words += ["--retry-failed"] if self._request.retry_failed else []
         self._child = subprocess.Popen([*_MISLABEL, *words], env=self._environment, cwd=self._empty)

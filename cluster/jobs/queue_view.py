@@ -1,4 +1,4 @@
-"""What the cluster on this machine has in its queue, for commands that show the sweeps of its store."""
+"""The queue of the cluster on this machine, for commands that list the sweeps of its store."""
 
 import os
 import time
@@ -12,15 +12,15 @@ from mislabel.sweeps.errors import MislabelError
 
 @dataclass(frozen=True)
 class Entry:
-    """A sweep that runs on the cluster or waits."""
+    """A running or waiting sweep."""
 
     ticket: Ticket
     before: int | None
-    """How many come before it; None where it runs."""
+    """How many are ahead of it; None if it runs."""
 
     @property
     def text(self) -> str:
-        return "running" if self.before is None else f"queued, {self.before} before it"
+        return "running" if self.before is None else f"queued, {self.before} ahead of it"
 
     def to_json(self) -> dict[str, object]:
         ticket = self.ticket
@@ -30,7 +30,7 @@ class Entry:
 
 
 def entries(folder: Folder, state: State) -> list[Entry]:
-    """What runs, then what waits, in turn."""
+    """Running sweeps first, then waiting ones in order."""
     queue = Queue(folder.queue)
     places = queue.places(state.at_once)
     found = [Entry(ticket, places.get(ticket.id)) for ticket in queue.tickets()]
@@ -38,14 +38,14 @@ def entries(folder: Folder, state: State) -> list[Entry]:
 
 
 def entries_of_store(store: str) -> list[Entry]:
-    """Of the cluster on this machine whose store this is; none where there is no such cluster."""
+    """The queue of the cluster on this machine with this store; empty if there is no such cluster."""
     folder = Folder.here()
     state = head_state(folder)
     return entries(folder, state) if state is not None and state.store == _full(store) else []
 
 
 def is_starting(store: str, name: str) -> bool:
-    """Whether a sweep that the store does not have was sent to the cluster on this machine, and will be there soon."""
+    """Whether a sweep that is not in the store yet was submitted to the cluster on this machine."""
     if any(entry.ticket.sweep == name for entry in entries_of_store(store)):
         return True
     folder = Folder.here()
@@ -54,7 +54,7 @@ def is_starting(store: str, name: str) -> bool:
         return False
     try:
         sent = Jobs.of_folder(folder).list()
-    except MislabelError:  # the job server is busy or gone; then nothing is starting either
+    except MislabelError:  # the job server does not answer, so nothing is starting
         return False
     return any(job.metadata.get("sweep") == name and not job.ended for job in sent)
 

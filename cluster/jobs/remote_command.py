@@ -1,4 +1,4 @@
-"""Have a command run on a cluster's head, where the store is, and say here what it said there."""
+"""Run a command on a cluster's head, where the store is, and return its output."""
 
 import json
 import time
@@ -17,7 +17,7 @@ _LONGEST_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Answer:
-    """How a command ended on the head, and what it said."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -25,12 +25,12 @@ class Answer:
 
 
 def run_there(jobs: Jobs, words: Sequence[str]) -> Answer:
-    """Run the command there; MislabelError where it is not one that a client may ask for."""
+    """Run the command on the head; MislabelError if clients may not run it."""
     return _asked(jobs, CommandRequest(tuple(words)), words[0])
 
 
 def facts(jobs: Jobs) -> dict[str, Any]:
-    """Where Ray is, and which versions the head has."""
+    """Ray's address and the head's versions."""
     told: dict[str, Any] = json.loads(_asked(jobs, FactsRequest(), "facts").out)
     return told
 
@@ -53,7 +53,7 @@ def _asked(jobs: Jobs, request: Request, name: str) -> Answer:
 
 
 def job_of(jobs: Jobs, name: str, live: bool = False) -> Job:
-    """The last job of this sweep, or the job of this id; where `live`, one that has not ended."""
+    """The last job of this sweep, or the job with this id. With `live`, only jobs that have not ended."""
     found = [job for job in jobs.list() if job.metadata.get("kind") == "sweep"]
     for job in found:
         if name in (job.id, job.metadata.get("sweep")) and not (live and job.ended):

@@ -1,7 +1,7 @@
-"""What a client may ask of a cluster, as the metadata of a job: a spec's text, or a command of a short list.
+"""Requests of a client to a cluster, as the metadata of a job: a spec's text, or one of a few commands.
 
-Nothing in it is run, imported or unpickled. The head checks it again, whoever has sent it, and the spec is read by the
-strict reader that reads files.
+Nothing in a request is run, imported or unpickled. The head checks every request again, and reads the spec with the
+same strict reader as files.
 """
 
 import json
@@ -16,8 +16,8 @@ from mislabel.sweeps.spec.document import read_document
 from mislabel.sweeps.spec.model import LONGEST_NAME, NAME
 
 COMMANDS = ("list", "status", "results", "stop", "cluster status")
-"""Commands that a client may have run on the head."""
-# All of it is one variable of an environment, of which Linux takes 128 KiB.
+"""Commands that clients may run on the head."""
+# The metadata is one environment variable, which Linux limits to 128 KiB.
 LARGEST_BYTES = 96 << 10
 _FORM = "1"
 _OWNER = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
@@ -43,7 +43,7 @@ class SweepRequest:
 
 @dataclass(frozen=True)
 class CommandRequest:
-    """Run a command of ours on the head, and send back what it says."""
+    """Run a Mislabel command on the head, and return its output."""
 
     kind: ClassVar[str] = "command"
     words: tuple[str, ...]
@@ -54,7 +54,7 @@ class CommandRequest:
 
 @dataclass(frozen=True)
 class FactsRequest:
-    """Say where Ray is, and which versions the head has."""
+    """Return Ray's address and the head's versions."""
 
     kind: ClassVar[str] = "facts"
 
@@ -66,7 +66,7 @@ Request = SweepRequest | CommandRequest | FactsRequest
 
 
 def new_id(name: str) -> str:
-    """Of a job: the sweep's name with something that no other job has."""
+    """A unique id for a job of this sweep."""
     return f"{name[:60]}-{secrets.token_hex(4)}"
 
 
@@ -75,7 +75,7 @@ def _checked(values: Mapping[str, str], kind: str) -> dict[str, str]:
     size = len(json.dumps(metadata))
     if size > LARGEST_BYTES:
         raise MislabelError(
-            f"{size:,} bytes are too much to send, {LARGEST_BYTES:,} is the most; a range (min, max, points) is "
+            f"the spec has {size:,} bytes, the limit is {LARGEST_BYTES:,}; a range (min, max, points) is "
             "shorter than a list of values"
         )
     request_from_metadata(metadata)
@@ -83,9 +83,9 @@ def _checked(values: Mapping[str, str], kind: str) -> dict[str, str]:
 
 
 def request_from_metadata(metadata: Mapping[str, str]) -> Request:
-    """What was asked for; MislabelError where it is not in the form."""
+    """Read the request; MislabelError if it is not valid."""
     if not all(isinstance(value, str) for value in metadata.values()) or metadata.get("mislabel") != _FORM:
-        raise MislabelError("this job was sent by another version of Mislabel; install the cluster's")
+        raise MislabelError("this job was sent by another version of Mislabel; install the cluster's version")
     match metadata.get("kind"):
         case "sweep":
             return _sweep(metadata)
@@ -94,20 +94,20 @@ def request_from_metadata(metadata: Mapping[str, str]) -> Request:
         case "facts":
             return FactsRequest()
         case kind:
-            raise MislabelError(f"{kind!r} is not something that can be asked of a cluster")
+            raise MislabelError(f"{kind!r} is not a kind of request")
 
 
 def _sweep(metadata: Mapping[str, str]) -> SweepRequest:
     name, owner, priority = (metadata.get(key, "") for key in ("sweep", "owner", "priority"))
     spec = metadata.get("spec", "")
     if not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-        raise MislabelError(f"{name!r} is not a name of a sweep")
+        raise MislabelError(f"{name!r} is not a valid name of a sweep")
     if read_document(spec, "spec").values.get("name") != name:
         raise MislabelError(f"this is not the spec of {name}")
     if not _OWNER.fullmatch(owner):
-        raise MislabelError(f"{owner!r} is not a name of an owner; use at most 64 letters, digits, and _.@-")
+        raise MislabelError(f"{owner!r} is not a valid name of an owner; use at most 64 letters, digits, and _.@-")
     if not re.fullmatch(r"-?\d{1,3}", priority) or int(priority) not in _PRIORITIES:
-        raise MislabelError(f"{priority!r} is not a priority; it goes from -100 to 100")
+        raise MislabelError(f"{priority!r} is not a priority from -100 to 100")
     return SweepRequest(name, spec, owner, int(priority), metadata.get("retry") == "yes")
 
 
@@ -123,15 +123,17 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def refuse_command(words: Sequence[str]) -> None:
-    """MislabelError where these are not the words of a command that may be run for a client."""
+    """MislabelError if clients may not run this command."""
     allowed = [command for command in COMMANDS if list(words[: len(command.split())]) == command.split()]
     if not allowed:
-        raise MislabelError(f"{' '.join(words[:2])!r} can't be asked of a cluster; there are {', '.join(COMMANDS)}")
+        raise MislabelError(
+            f"{' '.join(words[:2])!r} is not a command for clusters; the commands are {', '.join(COMMANDS)}"
+        )
     for word in words:
         if word.split("=")[0] in ("--store", "--mlflow", "--cluster", "--token-file"):
-            raise MislabelError(f"{word.split('=')[0]} can't be given with --cluster: a cluster has its own")
+            raise MislabelError(f"{word.split('=')[0]} can't be used with --cluster: the cluster has its own")
 
 
 def is_id(text: str) -> bool:
-    """Whether this can be a job's id, and so part of a path."""
+    """Whether this is a valid job id, which is safe as a file name."""
     return bool(_ID.fullmatch(text)) and not text.startswith(".")

@@ -1,7 +1,7 @@
-"""How much of a cluster one of the sweeps on it takes.
+"""Divide a cluster's slots fairly among its running sweeps.
 
-Each driver finds out for itself from the tickets of the queue: places go round, one to each sweep that could use
-another, so that none waits while another has more than its part, and none is left empty.
+Each driver computes its own share from the tickets of the queue. Slots are given out in rounds, one to each sweep that
+could use another, so that no slot stays free while a sweep needs it.
 """
 
 import os
@@ -12,14 +12,14 @@ from pathlib import Path
 from mislabel.cluster.queue.queue import Queue
 
 TICKET = "MISLABEL_TICKET"
-"""In a driver's environment, the path of its ticket."""
+"""The environment variable with the path of a driver's ticket."""
 _LOOK_SECONDS = 1.0
 
 
-def shares(demands: Mapping[str, int | None], places: int) -> dict[str, int]:
-    """Of so many places, how many each gets, who wants so many (None: as many as may be); one at least."""
+def shares(demands: Mapping[str, int | None], slots: int) -> dict[str, int]:
+    """Split the slots between sweeps by demand (None: no limit); each gets at least one."""
     share = dict.fromkeys(demands, 1)
-    left = places - len(share)
+    left = slots - len(share)
     while left > 0:
         hungry = [who for who, wants in demands.items() if wants is None or wants > share[who]]
         if not hungry:
@@ -31,7 +31,7 @@ def shares(demands: Mapping[str, int | None], places: int) -> dict[str, int]:
 
 
 class Share:
-    """The share of a sweep that runs beside others; all of it where it runs alone."""
+    """The share of one sweep; all slots if no queue started it."""
 
     def __init__(self, queue: Queue | None = None, ticket: str = "") -> None:
         self._queue = queue
@@ -42,24 +42,24 @@ class Share:
 
     @classmethod
     def of_environment(cls) -> "Share":
-        """That of the sweep which the queue let this process run; all, where it was not run by a queue."""
+        """The share of the sweep that this process runs."""
         path = os.environ.get(TICKET)
         return cls(Queue(Path(path).parent), Path(path).stem) if path else cls()
 
-    def room(self, places: int, wants: int) -> int:
-        """Of so many places of the cluster, how many this sweep may take that could use `wants`."""
+    def room(self, slots: int, wants: int) -> int:
+        """How many of the cluster's slots this sweep may use, if it could use `wants`."""
         if self._queue is None:
-            return places
+            return slots
         now = time.monotonic()
         if wants != self._said or now - self._looked >= _LOOK_SECONDS:
             self._looked = now
-            self._share = self._found(self._queue, places, wants)
+            self._share = self._found(self._queue, slots, wants)
         return self._share
 
-    def _found(self, queue: Queue, places: int, wants: int) -> int:
+    def _found(self, queue: Queue, slots: int, wants: int) -> int:
         if wants != self._said:
             queue.say_demand(self._ticket, wants)
             self._said = wants
         running = [ticket.id for ticket in queue.tickets() if ticket.runs]
         demands = {id: wants if id == self._ticket else queue.demand(id) for id in running}
-        return shares(demands, places).get(self._ticket, places)
+        return shares(demands, slots).get(self._ticket, slots)

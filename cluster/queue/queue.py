@@ -1,7 +1,7 @@
-"""Whose turn it is: sweeps that were sent to a cluster wait here until they may run.
+"""The queue of submitted sweeps.
 
-There is no server: a sweep's own process holds a ticket, a file in the queue's folder, and looks whether it is its
-turn. A ticket counts as long as the process that holds it lives.
+There is no server. Each sweep's process has a ticket, a file in the queue's folder, and checks whether the sweep may
+run. A ticket is valid while its process runs.
 """
 
 import json
@@ -27,9 +27,9 @@ class Ticket:
     owner: str
     priority: int = 0
     since: float = 0.0
-    """When it was taken, in seconds since 1970."""
+    """When the sweep entered the queue, in seconds since 1970."""
     began: float | None = None
-    """When its sweep began to run; None while it waits."""
+    """When the sweep started to run; None while it waits."""
     process: Process | None = None
 
     @property
@@ -40,8 +40,8 @@ class Ticket:
 def admitted(tickets: Sequence[Ticket], at_once: int, used: Mapping[str, float] | None = None) -> set[str]:
     """Ids of the tickets whose sweeps may run.
 
-    What runs goes on. Free places go to the highest priority; among equals, to the owner with the fewest sweeps
-    running, then to the one who has used the least time, then to who came first.
+    Running sweeps continue. Free slots go to the highest priority, then to the owner with the fewest running sweeps,
+    then to the owner who has used the least time, then to the oldest ticket.
     """
     used = used or {}
     running = Counter(ticket.owner for ticket in tickets if ticket.runs)
@@ -62,7 +62,7 @@ class Queue:
         self.folder = folder
 
     def enter(self, ticket: Ticket) -> None:
-        """Take a ticket; SweepBusyError where the same sweep runs or waits already."""
+        """Add a ticket; SweepBusyError if the sweep already runs or waits."""
         with self._locked():
             for other in self._live():
                 if other.sweep == ticket.sweep:
@@ -71,7 +71,7 @@ class Queue:
             self._write(ticket)
 
     def turn(self, ticket: Ticket, at_once: int) -> Ticket | None:
-        """The ticket as that of a running sweep, once it is its turn; until then None."""
+        """Start the sweep if it may run, and return its new ticket; None if it must wait."""
         with self._locked():
             tickets = self._live()
             if ticket.id not in admitted(tickets, at_once, self._used(tickets)):
@@ -85,11 +85,11 @@ class Queue:
             self._remove(ticket)
 
     def tickets(self) -> list[Ticket]:
-        """Of live processes, oldest first."""
+        """The valid tickets, oldest first."""
         return self._live(clean=False)
 
     def places(self, at_once: int) -> dict[str, int]:
-        """Of each ticket that waits, how many come before it."""
+        """By waiting ticket, how many are ahead of it."""
         tickets = self.tickets()
         places: dict[str, int] = {}
         used = self._used(tickets)
@@ -98,28 +98,24 @@ class Queue:
                 places[id] = room - at_once
         return {ticket.id: max(0, places[ticket.id] - 1) for ticket in tickets if not ticket.runs}
 
-    # Wishes of others, told to the process that holds the ticket
-
     def ask_to_stop(self, ticket: Ticket) -> None:
         self._beside(ticket.id, "stop").touch()
 
     def is_asked_to_stop(self, ticket: Ticket) -> bool:
         return self._beside(ticket.id, "stop").exists()
 
-    # How much of the cluster each sweep could use, told to the others
-
     def say_demand(self, id: str, packs: int) -> None:
         write_atomically(self._beside(id, "demand"), str(packs).encode())
 
     def demand(self, id: str) -> int | None:
-        """Packs that the sweep has or could start; None where it has not said, which is to say as many as may be."""
+        """How many packs the sweep has or could start. None if unknown: no limit."""
         try:
             return int(self._beside(id, "demand").read_text())
         except (OSError, ValueError):
             return None
 
     def _used(self, tickets: Sequence[Ticket]) -> dict[str, float]:
-        """Seconds that each owner's sweeps have run."""
+        """How many seconds each owner's sweeps have run."""
         used: Counter[str] = Counter()
         for ticket in tickets:
             if ticket.began is not None:
@@ -156,7 +152,7 @@ class Queue:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         if not self.folder.is_dir():
-            raise MislabelError(f"{self.folder}: the cluster's queue is gone; was it taken down?")
+            raise MislabelError(f"{self.folder}: the cluster's queue does not exist; was the cluster stopped?")
         with locked(self.folder / "lock"):
             yield
 
@@ -166,4 +162,4 @@ def _read(path: Path) -> Ticket | None:
         values: dict[str, Any] = json.loads(path.read_text())
         return Ticket(**{**values, "process": Process.from_json(values["process"])})
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # removed while we looked
+        return None  # removed in the meantime

@@ -54,7 +54,7 @@ def check_that_a_machine_joins_comes_back_and_leaves(cluster: Head) -> None:
         until(lambda: _nodes(cluster) == [(HEAD, 1, 0), (OTHER, 1, 1)], 180, log.read_text)
         (raylet,) = [process for process in descendants([member]) if "raylet/raylet" in title_of(process)]
         os.kill(raylet.pid, signal.SIGKILL)
-        until(lambda: "cut off from the cluster" in log.read_text(), 120, log.read_text)
+        until(lambda: "lost the connection to the cluster" in log.read_text(), 120, log.read_text)
         until(lambda: log.read_text().count("joining") == 2, 120, log.read_text)
         until(lambda: _nodes(cluster) == [(HEAD, 1, 0), (OTHER, 1, 1)], 180, log.read_text)
         family = descendants([member])

@@ -193,7 +193,7 @@ def test_a_host_a_cable_and_a_driver_are_lost_and_no_result_is(cluster: Cluster,
     driver = cluster.progress("plain")["pid"]
     assert driver in [process.pid for process in cluster.head.processes()]
     os.kill(driver, signal.SIGKILL)
-    until(lambda: "goes on from the store" in cluster.logs("plain"), 120, cluster.said)
+    until(lambda: "restarting it from the store" in cluster.logs("plain"), 120, cluster.said)
     time.sleep(max(0.0, cut + CUT_SECONDS - time.monotonic()))
     assert all(cluster.done(name) < RUNS for name in SWEEPS), "the sweeps were over before anything was lost"
     cluster.gpu.connect()

@@ -19,7 +19,7 @@ def test_a_secret_is_for_its_owner_alone(tmp_path: Path) -> None:
 def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
     make_secret(tmp_path / "token")
     (tmp_path / "token").chmod(0o640)
-    with pytest.raises(MislabelError, match="others can read this token; keep it to yourself with chmod 600"):
+    with pytest.raises(MislabelError, match="chmod 600"):
         read_secret(tmp_path / "token")
 
 
@@ -28,7 +28,7 @@ def test_what_is_no_token_is_refused_without_being_shown(tmp_path: Path, content
     path = tmp_path / "file"
     path.write_bytes(content)
     path.chmod(0o600)
-    with pytest.raises(MislabelError, match="holds no token") as error:
+    with pytest.raises(MislabelError, match="is not a token") as error:
         read_secret(path)
     assert "words" not in str(error.value)
 

@@ -16,7 +16,7 @@ def namespaces_can_be_made() -> bool:
 
 
 def test_a_cluster_of_one_machine_can_not_be_joined(tmp_path: Path) -> None:
-    with pytest.raises(MislabelError, match="is a cluster that only its own machine can reach; `mislabel cluster up"):
+    with pytest.raises(MislabelError, match="can only be reached from its own machine"):
         join(Jobs("http://127.0.0.1:9", "0" * 64), tmp_path, Joining(), print)
 
 

@@ -95,11 +95,11 @@ def test_a_sweep_waits_for_its_turn_and_leaves_when_it_is_told_to(folder: Folder
         assert queue.turn(other, at_once=1)
         process = job(folder, SweepRequest("bowls", bowl_spec().to_yaml(), "ben"))
         assert process.stdout is not None
-        assert process.stdout.readline() == "mislabel: bowls waits in the queue, 0 before it\n"
+        assert process.stdout.readline() == "mislabel: bowls waits in the queue, 0 ahead of it\n"
         (ticket,) = [each for each in queue.tickets() if each.sweep == "bowls"]
         assert (ticket.owner, ticket.runs) == ("ben", False)
         queue.ask_to_stop(ticket)
-        assert "bowls has left the queue; nothing was run" in said(process)
+        assert "left the queue" in said(process)
         assert process.returncode == 130
         assert [each.sweep for each in queue.tickets()] == ["other"]
         assert list(folder.jobs.iterdir()) == []
@@ -129,7 +129,7 @@ def test_a_driver_that_dies_is_started_again_a_few_times(folder: Folder, tmp_pat
     environment = {**os.environ, FOLDER: str(folder.path), "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(config)}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    again = [line for line in done.stdout.splitlines() if "it is started again" in line]
+    again = [line for line in done.stdout.splitlines() if "restarting" in line]
     assert len(again) == RESTARTS
     assert "giving up" in done.stdout.splitlines()[-1]
 
@@ -137,7 +137,7 @@ def test_a_driver_that_dies_is_started_again_a_few_times(folder: Folder, tmp_pat
 def test_a_driver_that_can_not_reach_ray_yet_is_restarted(folder: Folder) -> None:
     process = job(folder, SweepRequest("bowls", bowl_spec().to_yaml(), "ben"))
     assert process.stdout is not None
-    assert any("started again" in line for line in process.stdout)
+    assert any("restarting" in line for line in process.stdout)
     process.terminate()
     process.communicate(timeout=60)
     assert process.returncode == ExitCode.INTERRUPTED

@@ -29,11 +29,11 @@ def test_a_request_comes_through_as_text(request_: SweepRequest | CommandRequest
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sweep": "../other"}, "is not a name of a sweep"),
-        ({"sweep": "noise; rm -rf /"}, "is not a name of a sweep"),
+        ({"sweep": "../other"}, "is not a valid name"),
+        ({"sweep": "noise; rm -rf /"}, "is not a valid name"),
         ({"sweep": "other"}, "this is not the spec of other"),
-        ({"owner": "ann/../.."}, "is not a name of an owner"),
-        ({"owner": ""}, "is not a name of an owner"),
+        ({"owner": "ann/../.."}, "is not a valid name"),
+        ({"owner": ""}, "is not a valid name"),
         ({"priority": "1e3"}, "is not a priority; it goes from -100 to 100"),
         ({"priority": "101"}, "is not a priority"),
         ({"spec": "!!python/object/apply:os.system ['true']"}, "spec"),
@@ -49,9 +49,9 @@ def test_what_does_not_fit_is_refused_on_the_head_too(changes: dict[str, str], m
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "spec.yaml"], "can't be asked of a cluster; there are list, status"),
-        (["cluster", "down"], "can't be asked"),
-        ([], "can't be asked"),
+        (["run", "spec.yaml"], "list, status"),
+        (["cluster", "down"], "is not a command"),
+        ([], "is not a command"),
         (["status", "x", "--store=/etc"], "--store can't be given with --cluster: a cluster has its own"),
         (["results", "x", "--store", "/etc"], "--store can't be given"),
     ],
@@ -69,7 +69,7 @@ def test_a_command_is_a_list_of_words(text: str) -> None:
 
 def test_what_is_too_long_to_send_is_told_before_it_is_sent() -> None:
     long = SPEC + "parameters: {x: {values: [" + ", ".join(map(str, range(30_000))) + "]}}\n"
-    with pytest.raises(MislabelError, match="bytes are too much to send"):
+    with pytest.raises(MislabelError, match="the limit is"):
         SweepRequest("noise", long, "ann").metadata()
 
 
