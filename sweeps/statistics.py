@@ -76,6 +76,12 @@ def values_at_end(runs: "pd.DataFrame", metric: str) -> "pd.Series[float]":
     return values.where(np.isfinite(values) & (runs["status"] != _DIVERGED))
 
 
+def measured_frames(frames: "pd.DataFrame", runs: "pd.DataFrame") -> "pd.DataFrame":
+    """The frames joined with their runs, without the step at which a run diverged."""
+    joined = frames.merge(runs.rename(columns={"step": "last"}), on="run_id")
+    return joined[(joined["status"] != _DIVERGED) | (joined["step"] < joined["last"])]
+
+
 def first_stops(runs: "pd.DataFrame", by: Sequence[str]) -> "pd.Series[float]":
     """For each run, the step at which the first run of its group was stopped early; NaN if none was."""
     stops = runs["step"].where(runs["status"] == _STOPPED)

@@ -22,7 +22,15 @@ from mislabel.analysis.statistics.pareto import on_front
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.formatting import count, value_text, with_interval
 from mislabel.sweeps.spec.model import spec_from_stored
-from mislabel.sweeps.statistics import Summary, cell_table, comparable, cut_at, first_stops, values_at_end
+from mislabel.sweeps.statistics import (
+    Summary,
+    cell_table,
+    comparable,
+    cut_at,
+    first_stops,
+    measured_frames,
+    values_at_end,
+)
 from mislabel.sweeps.store.outcome import WITH_RESULT, Status
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import RESERVED
@@ -148,10 +156,8 @@ class Results:
         where = pc.field(self.by).cast(pa.string()).isin(list(keys))
         columns = list(dict.fromkeys([self.by, "run_id", "step", *self.metrics]))
         frames = _frame(self.files.read("curves", columns, where), self.metrics)
-        ends = runs[["run_id", "status"]].assign(last=runs["step"], stop=stops)
-        frames = frames.merge(ends, on="run_id")
-        diverged = (frames["status"] == Status.DIVERGED) & (frames["step"] == frames["last"])
-        return frames.loc[~diverged & ~(frames["step"] > frames["stop"]), columns]
+        frames = measured_frames(frames, runs[["run_id", "status", "step"]].assign(stop=stops))
+        return frames.loc[~(frames["step"] > frames["stop"]), columns]
 
     def _nested_run(self, key: str, runs: pd.DataFrame, curve: pd.DataFrame | None) -> NestedRun:
         first = runs.iloc[0]

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from mislabel.sweeps.errors import MislabelError, nearest
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
-from mislabel.sweeps.statistics import cell_table, curve_table, cut_at, first_stops, values_at_end
+from mislabel.sweeps.statistics import cell_table, curve_table, cut_at, first_stops, measured_frames, values_at_end
 from mislabel.sweeps.store.outcome import WITH_RESULT, Status
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.sweeps.store.tables import TABLES
@@ -105,17 +105,11 @@ class SweepTables:
         return curve_table(self.frames(metric, by, where), metric, by)
 
     def frames(self, metric: str, columns: Sequence[str] = (), where: Where | None = None) -> pd.DataFrame:
-        """The metric of each run at each step, with `cell_id`, `seed` and other columns of the run.
-
-        It is NaN at the step at which the run diverged.
-        """
+        """The metric of each run at each step before it diverged, with `cell_id`, `seed` and other columns."""
         self.require_metric(metric)
-        names = ["run_id", "cell_id", "seed", "status", "step", *columns]
-        runs = self.read("runs", list(dict.fromkeys(names))).rename(columns={"step": "last"})
-        table = self.read("curves", ["run_id", "step", metric], where).merge(runs, on="run_id")
-        diverged = (table["status"] == Status.DIVERGED) & (table["step"] == table["last"])
-        values = table[metric].astype(float)
-        return table.assign(**{metric: values.where(np.isfinite(values) & ~diverged)})
+        runs = self.read("runs", list(dict.fromkeys(["run_id", "cell_id", "seed", "status", "step", *columns])))
+        frames = measured_frames(self.read("curves", ["run_id", "step", metric], where), runs)
+        return frames.assign(**{metric: frames[metric].replace([np.inf, -np.inf], np.nan)})
 
     def first_stop(self) -> int | None:
         """The step at which the first run was stopped early; None if no run was.

@@ -19,6 +19,7 @@ from mislabel.sweeps.statistics import (
     cut_at,
     first_stops,
     mean,
+    measured_frames,
     summaries,
     summary,
     values_at_end,
@@ -160,6 +161,12 @@ def test_runs_are_cut_at_the_step_of_the_first_stop() -> None:
     assert cut["loss"].tolist() == [2.0, 5.0, 6.0]
     assert cut["step"].tolist() == [10, 10, 10]
     assert first_stops(runs_table(loss=[1.0]), ["cell_id"]).isna().all()
+
+
+def test_frames_end_before_the_step_at_which_a_run_diverged() -> None:
+    frames = pd.DataFrame({"run_id": ["a-0", "a-0", "a-1", "a-1"], "step": [0, 10, 0, 10], "loss": [1.0, 2, 3, 4]})
+    runs = runs_table(status=["done", "diverged"], step=[10, 10])
+    assert measured_frames(frames, runs)["loss"].tolist() == [1.0, 2.0, 3.0]
 
 
 def test_a_curve_counts_the_runs_with_a_value_at_each_step() -> None:
