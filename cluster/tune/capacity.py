@@ -1,4 +1,4 @@
-"""How many packs the machines of a Ray cluster have room for, now or when those that are away are back."""
+"""How many packs fit on the machines of a Ray cluster, and how much memory each has."""
 
 import logging
 import os
@@ -12,21 +12,21 @@ from mislabel.sweeps.spec.model import Resources
 _log = logging.getLogger(__name__)
 
 Machines = Sequence[Mapping[str, float]]
-"""What each has, in Ray's words."""
-# How long a sweep that was sent to a cluster waits for a machine on which it can run.
+"""The resources of each machine, under Ray's names."""
+# How long a submitted sweep waits for a machine on which it can run.
 PATIENCE_SECONDS = 900.0
 _POLL_SECONDS = 2.0
-# Shares of a CPU or GPU are sums of decimals.
+# Tolerance for shares of a CPU or GPU, which are sums of decimals.
 _ROUNDING = 1e-6
 
 
 def worker_slots(resources: Resources) -> int:
-    """How many packs can run at once on the cluster; MislabelError where none can."""
+    """How many packs can run at once on the cluster; MislabelError if none can."""
     return slots_of(_machines(), resources)
 
 
 def worker_slots_in_time(resources: Resources, seconds: float = PATIENCE_SECONDS) -> int:
-    """The same; a sweep that a queue let run waits for machines that are not there yet, or have been lost."""
+    """The same, but a sweep that the queue started waits for machines that have not joined yet or were lost."""
     deadline = time.monotonic() + (seconds if TICKET in os.environ else 0.0)
     said = None
     while True:
@@ -42,21 +42,21 @@ def worker_slots_in_time(resources: Resources, seconds: float = PATIENCE_SECONDS
 
 
 def worker_memory_bytes(resources: Resources) -> int:
-    """The memory that one worker may count on, wherever it runs."""
+    """The memory that one worker has on every machine."""
     return memory_bytes_of(_machines(), resources)
 
 
 def gpus() -> float:
-    """GPUs of the whole cluster."""
+    """The number of GPUs in the cluster."""
     return sum(machine.get("GPU", 0) for machine in _machines())
 
 
 def slots_of(machines: Machines, resources: Resources) -> int:
     slots = sum(_slots(machine, resources) for machine in machines)
     if slots < 1:
-        wants = f"{resources.cpu:g} CPU and {resources.gpu:g} GPU"
+        needs = f"{resources.cpu:g} CPU and {resources.gpu:g} GPU"
         raise MislabelError(
-            f"resources: a pack wants {wants}, but the cluster has {_told(machines)}; ask for less, or add a machine"
+            f"resources: a pack needs {needs}, but the cluster has {_kinds(machines)}; ask for less, or add a machine"
         )
     return slots
 
@@ -72,18 +72,18 @@ def _memory_bytes(machines: Machines, resources: Resources) -> Iterator[int]:
 
 
 def _machines() -> Machines:
-    import ray  # after those who tell it by the environment how to be
+    import ray  # late: Ray reads its settings from the environment when it is imported
 
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def _slots(machine: Mapping[str, float], resources: Resources) -> int:
-    """A pack runs on one machine, so what is left over on several of them makes no place for another."""
+    """How many packs fit on one machine. A pack can't be spread over several."""
     slots = _times(machine.get("CPU", 0), resources.cpu)
     gpus = machine.get("GPU", 0)
     if resources.gpu >= 1:
         slots = min(slots, _times(gpus, resources.gpu))
-    elif resources.gpu > 0:  # a share is one of a single GPU
+    elif resources.gpu > 0:  # a share is part of a single GPU
         slots = min(slots, _times(gpus, 1) * _times(1, resources.gpu))
     return slots
 
@@ -92,6 +92,6 @@ def _times(whole: float, part: float) -> int:
     return int(whole / part + _ROUNDING)
 
 
-def _told(machines: Machines) -> str:
+def _kinds(machines: Machines) -> str:
     kinds = {(machine.get("CPU", 0), machine.get("GPU", 0)) for machine in machines}
     return " and ".join(f"machines with {cpu:g} CPU, {gpu:g} GPU" for cpu, gpu in sorted(kinds)) or "no machines"

@@ -1,4 +1,4 @@
-"""What a sweep on Ray runs on: how many packs at once, in how much memory, and who tries their sizes."""
+"""The machine of a sweep on Ray: how many packs run at once, their memory, and the profiler of their sizes."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,16 +16,17 @@ from mislabel.sweeps.store.store import Store
 
 @contextmanager
 def machine_on_ray(resources: Resources, workers: int | None) -> Iterator[tuple[Machine, Runner]]:
-    """The machine, and what runs a feed on it. `workers` packs at once, or as many as the cluster has room for.
+    """The machine, and the function that runs a driver on it.
 
-    With a number given, Ray is asked for what so many packs take, which has an autoscaler bring machines.
+    Without `workers`, as many packs run at once as fit on the cluster. With it, Ray is asked for the resources of that
+    many packs, so that an autoscaler adds machines.
     """
     slots = workers or worker_slots_in_time(resources)
     with ExitStack() as stack:
         profiler = None
         if workers is not None or is_elsewhere(resources):
             profiler = stack.enter_context(ray_profiler(resources))
-        else:  # the driver is on the one machine there is, and starts sooner than a worker
+        else:  # there is only the driver's machine: measuring in this process starts sooner
             torch.set_num_threads(max(1, int(resources.cpu)))
         memory_bytes = profiler.place.memory_bytes if profiler is not None else None
         memory_bytes = worker_memory_bytes(resources) if memory_bytes is None else memory_bytes

@@ -1,6 +1,6 @@
-"""Try pack sizes where packs will run: on a worker's share of a machine that the driver's need not be like.
+"""Measure pack sizes with the resources of a worker, on a machine that may differ from the driver's.
 
-The profiler holds a worker's place while it measures, and leaves it before the first pack is handed out.
+The profiler occupies the slot of a worker while it measures, and releases it before the first pack runs.
 """
 
 import logging
@@ -25,7 +25,7 @@ from mislabel.tasks.task import Task
 
 _log = logging.getLogger(__name__)
 
-# A machine that an autoscaler has to bring first takes minutes.
+# An autoscaler takes minutes to add a machine.
 _READY_SECONDS = 900.0
 _SAY_SECONDS = 10.0
 _PROFILE_SECONDS = 300.0
@@ -33,12 +33,12 @@ _PROFILE_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Place:
-    """Where the profiler is."""
+    """The machine and device that the profiler runs on."""
 
     host: str
     device: str
     memory_bytes: int | None
-    """A worker's share of the device's own memory; None where it shares that of its machine."""
+    """A worker's share of the GPU's memory; None on a CPU, where workers share the machine's memory."""
 
 
 class RayProfiler:
@@ -58,7 +58,7 @@ class RayProfiler:
         return speed
 
     def leave(self) -> None:
-        """Give its place to a worker."""
+        """Release the slot for a worker."""
         if self._actor is not None:
             ray.kill(self._actor)
             self._actor = None
@@ -73,8 +73,8 @@ def is_elsewhere(resources: Resources) -> bool:
 
 @contextmanager
 def ray_profiler(resources: Resources) -> Iterator[RayProfiler]:
-    """A profiler with the resources of a worker; MislabelError where no machine has room for it."""
-    # Where its machine is lost, Ray starts it on another.
+    """A profiler with the resources of a worker; MislabelError if no machine has room for it."""
+    # If its machine is lost, Ray restarts it on another.
     options = {"num_cpus": resources.cpu, "num_gpus": resources.gpu, "max_restarts": 3, "max_task_retries": 3}
     actor = ray.remote(_Profiler).options(**options).remote(resources.cpu, resources.gpu, chosen_folder())
     profiler: RayProfiler | None = None
@@ -93,7 +93,7 @@ def ray_profiler(resources: Resources) -> Iterator[RayProfiler]:
 def _place(actor: Any) -> Place:
     place = actor.place.remote()
     if not ray.wait([place], timeout=_SAY_SECONDS)[0]:
-        _log.info("waiting for a place on the cluster, to find out how many runs go into a pack")
+        _log.info("waiting for a free worker, to measure how many runs fit into a pack")
     try:
         return ray.get(place, timeout=_READY_SECONDS)  # type: ignore[no-any-return]
     except ray.exceptions.RayError as error:

@@ -1,4 +1,4 @@
-"""Packs on a real GPU: the numbers of the CPU, a memory profile that holds, and what happens when it is full."""
+"""Packs on a real GPU: the same numbers as on the CPU, a correct memory profile, and running out of memory."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_a_pack_on_a_gpu_has_the_numbers_of_the_cpu(name: str) -> None:
         np.testing.assert_allclose(far[metric], values, rtol=1e-3, atol=1e-4, err_msg=metric)
 
 
-def test_the_memory_of_a_lane_on_a_gpu_foretells_that_of_a_pack() -> None:
+def test_the_memory_of_a_lane_on_a_gpu_predicts_that_of_a_pack() -> None:
     task = find_task("label_noise_sgd.linear")
     values = {**{n: p.default for n, p in task.parameters.items()}, "width": 256, "dim": 256, "steps": 50}
     lane_bytes = measure_speed(task, values, CUDA, memory_of(CUDA), most=4).lane_bytes
@@ -71,14 +71,14 @@ def test_the_memory_of_a_lane_on_a_gpu_foretells_that_of_a_pack() -> None:
 
 @pytest.fixture
 def a_sixteenth() -> Iterator[None]:
-    """So much of the GPU's memory for this process."""
+    """Limit this process to a sixteenth of the GPU's memory."""
     torch.cuda.set_per_process_memory_fraction(1 / 16)
     yield
     torch.cuda.set_per_process_memory_fraction(1.0)
     torch.cuda.empty_cache()
 
 
-def test_what_does_not_fit_on_a_gpu_is_known_for_that(a_sixteenth: None) -> None:
+def test_running_out_of_gpu_memory_is_recognized(a_sixteenth: None) -> None:
     with pytest.raises(torch.OutOfMemoryError) as caught:
         torch.zeros(memory_of(CUDA) // 8, dtype=torch.uint8, device=CUDA)
     assert is_out_of_memory(caught.value)

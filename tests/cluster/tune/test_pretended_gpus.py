@@ -1,4 +1,4 @@
-"""On a Ray that pretends to have two GPUs: which packs share a card, and what is said where there is no CUDA."""
+"""A Ray that claims to have two GPUs: which packs share a GPU, and the warning if torch finds no CUDA."""
 
 import os
 from collections import Counter
@@ -44,7 +44,7 @@ def two_gpus() -> Iterator[None]:
     ray.shutdown()
 
 
-def test_a_share_is_of_one_card_and_no_pack_straddles_two(two_gpus: None) -> None:
+def test_a_share_is_part_of_one_gpu(two_gpus: None) -> None:
     slots = worker_slots(Resources(cpu=0.1, gpu=0.4))
     assert slots == 4, "two on each card, though five shares make two GPUs"
 
@@ -61,16 +61,14 @@ def test_a_share_is_of_one_card_and_no_pack_straddles_two(two_gpus: None) -> Non
         ray.kill(card)
 
 
-def test_more_than_one_card_has_is_refused(two_gpus: None) -> None:
+def test_more_gpus_than_a_machine_has_are_refused(two_gpus: None) -> None:
     assert worker_slots(Resources(cpu=0.5, gpu=0.25)) == 8
     assert worker_slots(Resources(gpu=2.0)) == 1
-    with pytest.raises(
-        MislabelError, match="a pack wants 1 CPU and 3 GPU, but the cluster has machines with 4 CPU, 2 GPU"
-    ):
+    with pytest.raises(MislabelError, match=r"^resources: .* 1 CPU and 3 GPU.* 4 CPU, 2 GPU"):
         worker_slots(Resources(gpu=3.0))
 
 
-def test_a_sweep_on_shares_of_gpus_is_sized_by_a_worker_and_says_that_there_is_no_cuda(
+def test_a_sweep_on_shares_of_gpus_is_sized_by_a_worker_and_warns_about_missing_cuda(
     two_gpus: None, tmp_path: Path, messages: list[str]
 ) -> None:
     spec, task = checked_spec(Document("test", LINEAR))
@@ -89,6 +87,6 @@ def test_a_sweep_on_shares_of_gpus_is_sized_by_a_worker_and_says_that_there_is_n
     assert sum("torch finds no CUDA" in text for text in messages) == 1
 
 
-def test_a_profiler_that_has_left_its_place_measures_nothing() -> None:
+def test_a_profiler_that_released_its_slot_measures_nothing() -> None:
     with pytest.raises(ProfilerGone):
         RayProfiler(None, Place("host", "cpu", None)).profile(find_task("xor_clusters"), {}, 1 << 30, 4)

@@ -234,7 +234,7 @@ def test_a_sweep_that_is_stopped_on_ray_leaves_checkpoints_and_continues(
 
 
 def test_resources_that_the_cluster_does_not_have_are_refused(local_ray: None) -> None:
-    with pytest.raises(MislabelError, match=r"wants 1 CPU and 1 GPU, but the cluster has machines with .* 0 GPU"):
+    with pytest.raises(MislabelError, match=r"^resources: .* 1 CPU and 1 GPU.* 0 GPU"):
         worker_slots(Resources(gpu=1.0))
     assert worker_slots(Resources(cpu=1.0)) == ray.cluster_resources()["CPU"]
     assert worker_memory_bytes(Resources(cpu=1.0)) > 1 << 28

@@ -10,7 +10,6 @@ import pytest
 
 from mislabel.sweeps.run.inline import run_inline
 from mislabel.sweeps.run.launch import Launch
-from mislabel.sweeps.run.report import reason
 from mislabel.sweeps.store.outcome import INTERRUPTED, StopCause
 from mislabel.sweeps.store.store import Store
 from tests.bowls import CPU, curves_of, prepared, run, runs_of
@@ -23,7 +22,7 @@ def statuses(launch: Launch) -> dict[str, int]:
 
 
 def stopping_after(reports: int) -> Callable[[Launch], None]:
-    """To be shown progress: stops the sweep at the given report."""
+    """A `show` function that stops the sweep at the given report."""
     seen = 0
 
     def show(launch: Launch) -> None:
@@ -86,7 +85,7 @@ def test_a_sweep_stopped_anywhere_and_continued_has_the_same_tables(
 
 
 @pytest.mark.usefixtures("in_small_steps")
-def test_a_pack_that_was_stopped_goes_on_from_its_checkpoint(store: Store) -> None:
+def test_a_stopped_pack_continues_from_its_checkpoint(store: Store) -> None:
     stopped = run(store, stopping_after(4))
     ((_, held),) = stopped.files.checkpoints()
     rest = run(store)
@@ -97,7 +96,7 @@ def test_a_pack_that_was_stopped_goes_on_from_its_checkpoint(store: Store) -> No
 
 @pytest.mark.usefixtures("in_small_steps")
 def test_a_checkpoint_is_used_in_part_when_some_of_its_runs_have_ended(store: Store) -> None:
-    """As after a crash between the rows of a pack and the end of its checkpoint."""
+    """As after a crash between writing the rows of a pack and removing its checkpoint."""
     stopped = run(store, stopping_after(2), resources={"pack": 6})
     ((pack, held),) = stopped.files.checkpoints()
     data = stopped.files.load_checkpoint(pack)
@@ -160,7 +159,7 @@ def test_failed_runs_are_run_again_on_request_only(store: Store) -> None:
     assert len(table) == 4
 
 
-def test_a_run_is_tried_as_often_as_the_budget_allows_and_being_lost_does_not_count(store: Store) -> None:
+def test_a_run_is_tried_as_often_as_the_budget_allows_and_losses_do_not_count(store: Store) -> None:
     changes: dict[str, Any] = {"parameters": {"trouble": 1}, "seeds": 1, "budget": {"failures": 2}}
     launch = prepared(store, **changes)
     order = launch.driver.next()
@@ -243,7 +242,7 @@ def test_lost_runs_are_recorded_and_run_again(store: Store) -> None:
     assert attempts == [1] * 6, "what was lost has not failed"
 
 
-def test_a_store_that_can_no_longer_be_written_breaks_the_sweep_off(store: Store) -> None:
+def test_a_store_that_can_not_be_written_stops_the_sweep(store: Store) -> None:
     launch = prepared(store)
     Path(launch.files.address, "curves").write_text("a file in place of the folder")
     run_inline(launch.driver, launch.files, CPU, lambda: None)
@@ -263,23 +262,14 @@ def test_an_error_of_the_driver_is_not_taken_for_a_failure_of_runs(store: Store)
         run(store, show)
 
 
-def test_a_task_that_takes_one_run_at_a_time_gets_one(store: Store) -> None:
+def test_a_task_with_packs_of_one_run_gets_them(store: Store) -> None:
     launch = run(store, task="bowl.single", resources={"pack": "auto"})
     lanes = launch.files.read("runs", ["pack_lanes"])["pack_lanes"].to_pylist()
     assert lanes == [1] * 6
 
 
-def test_shapes_go_into_packs_of_their_own(store: Store) -> None:
+def test_runs_of_different_shapes_are_in_different_packs(store: Store) -> None:
     launch = run(store, parameters={"width": {"values": [2, 3, 4]}}, seeds=3, resources={"pack": 16})
     packs = launch.files.read("runs", ["pack_id", "width", "pack_lanes"]).to_pandas()
     assert packs.groupby("pack_id")["width"].nunique().tolist() == [1, 1, 1]
     assert (packs["pack_lanes"] == 3).all()
-
-
-def test_a_reason_is_one_line_then_the_place_and_can_always_be_stored() -> None:
-    try:
-        raise OSError("no file called \udcff")
-    except OSError as error:
-        text = reason(error)
-    assert text.splitlines()[:2] == ["OSError: no file called ?", "Traceback (most recent call last):"]
-    assert text.encode()

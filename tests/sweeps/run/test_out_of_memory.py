@@ -1,4 +1,4 @@
-"""Packs that do not fit: a task that says so above some number of lanes, and a process that may have no more memory."""
+"""Packs that do not fit into memory: a task with a limit of lanes, and a process with a memory limit."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def assert_same_numbers(files: SweepFiles, roomy: SweepFiles) -> None:
     pd.testing.assert_frame_equal(tight, wide, rtol=1e-6)
 
 
-def test_a_pack_that_does_not_fit_is_halved_and_later_ones_are_small_from_the_start(store: Store) -> None:
+def test_a_pack_that_does_not_fit_is_halved_and_later_packs_start_small(store: Store) -> None:
     parameters = {"x": {"values": [0.0, 1.0, 2.0, 3.0]}, "width": 16}
     launch = run(store, **TIGHT, parameters=parameters)
     runs = launch.files.read("runs").to_pandas()
@@ -43,7 +43,7 @@ def test_a_single_run_that_does_not_fit_fails_with_that_reason(store: Store) -> 
     assert "GiB of cpu\nOutOfMemoryError: tried to allocate 128 of 64" in error
 
 
-def test_runs_that_do_not_fit_half_way_go_on_from_the_checkpoint(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_no_longer_fit_continue_from_the_checkpoint(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mislabel.sweeps.run.worker.CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr("mislabel.sweeps.run.worker.CHECKPOINT_SHARE", float("inf"))
     monkeypatch.setattr("mislabel.sweeps.run.worker.STRETCH_SECONDS", 0.0)
@@ -70,7 +70,7 @@ def test_runs_that_do_not_fit_half_way_go_on_from_the_checkpoint(store: Store, m
         (ValueError("can't allocate memory"), False),
     ],
 )
-def test_what_says_that_memory_does_not_suffice(error: Exception, expected: bool) -> None:
+def test_errors_that_mean_out_of_memory(error: Exception, expected: bool) -> None:
     assert is_out_of_memory(error) == expected
 
 
@@ -89,6 +89,6 @@ for work in (lambda: torch.zeros(16 << 30, dtype=torch.uint8), lambda: numpy.one
 
 
 @pytest.mark.faults
-def test_an_allocation_that_fails_is_known_for_what_it_is() -> None:
+def test_a_failed_allocation_is_recognized() -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "True"]

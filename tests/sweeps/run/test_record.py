@@ -45,7 +45,7 @@ def test_a_run_ends_with_its_last_frame() -> None:
     assert record.outcomes(["b-0"]) == [Outcome("b", 0, Status.DONE, {"loss": 2.0, "height": 3.0}, 8)]
 
 
-def test_rows_of_runs_hold_ids_parameters_last_metrics_and_circumstances() -> None:
+def test_rows_of_runs_have_ids_parameters_last_metrics_and_provenance() -> None:
     runs = recorded(a_0=2.0, a_1=1.0, b_0=2.0).tables(RUNS, BOWL.parameters, ABOUT)["runs"]
     first, second, third = runs.to_pylist()
     assert (first["run_id"], first["cell_id"], first["seed"], first["x"], first["step"]) == ("a-0", "a", 0, 0.0, 8)
@@ -59,7 +59,7 @@ def test_rows_of_runs_hold_ids_parameters_last_metrics_and_circumstances() -> No
     assert runs.schema.field("tilted").type == pa.bool_()
 
 
-def test_curves_have_a_row_for_each_frame_that_a_run_was_part_of() -> None:
+def test_curves_have_a_row_per_run_and_frame() -> None:
     curves = recorded().tables(RUNS, BOWL.parameters, ABOUT)["curves"].to_pylist()
     found = sorted((row["run_id"], row["step"], row["loss"]) for row in curves)
     assert found == [
@@ -75,7 +75,7 @@ def test_arrays_are_lists_at_snapshots() -> None:
     assert {row["metric"] for row in arrays} == {"weight"}
 
 
-def test_only_the_runs_that_are_wanted_have_rows() -> None:
+def test_only_the_given_runs_have_rows() -> None:
     tables = recorded().tables(["b-0"], BOWL.parameters, ABOUT)
     for name in ("runs", "curves", "arrays"):
         assert set(tables[name]["run_id"].to_pylist()) == {"b-0"}

@@ -1,4 +1,4 @@
-"""Packs whose steps are slow and whose frames are far apart: they are checkpointed on time, and lose nothing."""
+"""Packs with slow steps and distant frames are checkpointed on time and lose nothing."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def ordered(store: Store) -> PackOrder:
     return order
 
 
-def test_a_pack_that_is_killed_in_an_epoch_goes_on_to_the_same_bits(
+def test_a_pack_that_is_killed_within_an_epoch_continues_with_the_same_bits(
     store: Store, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Store(str(tmp_path_factory.mktemp("uninterrupted")))

@@ -1,4 +1,4 @@
-"""Weights are kept of runs that are trained to the end, where the spec says so."""
+"""If the spec says so, the weights of runs that are trained to the end are kept."""
 
 import io
 
@@ -17,7 +17,7 @@ def loaded(files: SweepFiles, name: str) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("pack", [1, 4])
-def test_each_run_keeps_the_weights_that_it_ended_with(store: Store, pack: int) -> None:
+def test_each_run_keeps_its_final_weights(store: Store, pack: int) -> None:
     files = run(store, keep="weights", parameters={"x": {"values": [0, 1]}, "snapshots": 1}, resources={"pack": pack})
     arrays = files.files.read("arrays").to_pandas()
     last = dict(zip(arrays["run_id"], arrays["values"], strict=True))
@@ -26,20 +26,20 @@ def test_each_run_keeps_the_weights_that_it_ended_with(store: Store, pack: int) 
         assert loaded(files.files, name)["rolled"].tolist() == pytest.approx(list(values))
 
 
-def test_runs_that_diverge_or_are_stopped_keep_none(store: Store) -> None:
+def test_diverged_and_stopped_runs_keep_no_weights(store: Store) -> None:
     files = run(store, keep="weights", parameters={"trouble": {"values": [0, 2]}}, seeds=1).files
     runs = files.read("runs").to_pandas()
     assert files.runs_with_weights() == runs[runs["status"] == "done"]["run_id"].tolist()
     assert len(runs) == 2
 
 
-def test_a_sweep_keeps_no_weights_unless_it_says_so(store: Store) -> None:
+def test_by_default_a_sweep_keeps_no_weights(store: Store) -> None:
     files = run(store).files
     assert files.runs_with_weights() == []
     assert files.load_weights("a-0") is None
 
 
-def test_weights_may_be_kept_from_some_day_on(store: Store) -> None:
+def test_a_later_launch_may_start_to_keep_weights(store: Store) -> None:
     before = set(run(store, seeds=1).files.read("runs")["run_id"].to_pylist())
     files = run(store, keep="weights", seeds=2).files
     assert set(files.runs_with_weights()) == set(files.read("runs")["run_id"].to_pylist()) - before

@@ -49,7 +49,7 @@ def test_stretches_of_any_length_give_the_same_rows(order: PackOrder, files: Swe
     pd.testing.assert_frame_equal(curves_of(files), curves_of(store.sweep("slowly")))
 
 
-def test_another_worker_goes_on_from_a_checkpoint(order: PackOrder, files: SweepFiles, store: Store) -> None:
+def test_another_worker_resumes_a_checkpoint(order: PackOrder, files: SweepFiles, store: Store) -> None:
     worked(order, store.sweep("undisturbed"))
     first = Worker(order, files, CPU)
     while first.pack_group.step == 0:
@@ -64,13 +64,13 @@ def test_another_worker_goes_on_from_a_checkpoint(order: PackOrder, files: Sweep
     assert list(files.checkpoints()) == []
 
 
-def test_a_pack_that_goes_on_from_its_own_checkpoint_keeps_the_next_one(order: PackOrder, files: SweepFiles) -> None:
+def test_a_pack_that_resumes_its_own_checkpoint_keeps_the_next_one(order: PackOrder, files: SweepFiles) -> None:
     Worker(order, files, CPU).save()
     Worker(order.select(range(len(order)), resume=(order.id,)), files, CPU).save()
     assert [pack for pack, _ in files.checkpoints()] == [order.id]
 
 
-def test_part_of_a_checkpoint_can_be_taken_up(order: PackOrder, files: SweepFiles, store: Store) -> None:
+def test_part_of_a_checkpoint_can_be_resumed(order: PackOrder, files: SweepFiles, store: Store) -> None:
     worked(order, store.sweep("undisturbed"))
     first = Worker(order, files, CPU)
     first.work(0.0)
@@ -83,7 +83,7 @@ def test_part_of_a_checkpoint_can_be_taken_up(order: PackOrder, files: SweepFile
     assert files.read("runs", ["attempt"])["attempt"].to_pylist() == [3, 3]
 
 
-def test_runs_that_had_diverged_before_the_checkpoint_can_be_taken_up_alone(store: Store) -> None:
+def test_a_checkpoint_without_its_diverged_runs_can_be_resumed(store: Store) -> None:
     parameters = {"trouble": {"values": [0, 2]}, "frames": 8}
     (order,) = orders_of(prepared(store, parameters=parameters, resources={"pack": 4}))
     files = store.sweep("bowls")
@@ -138,7 +138,7 @@ ASHA = {"type": "asha", "min_steps": 6, "eta": 3}
 
 
 def watched(store: Store, refill: bool = False) -> tuple[PackOrder, LaneStopper]:
-    """Six runs of three cells, of which ASHA stops two at step 6, and the stopper of their sweep."""
+    """Six runs of three cells, two of which ASHA stops at step 6, and their lane stopper."""
     launch = prepared(store, parameters=LONG, early_terminate=ASHA, resources={"pack": 6})
     watch = lane_stopper_of(launch.spec, launch.driver.stopper)
     assert watch is not None
@@ -170,7 +170,7 @@ def test_stopped_runs_are_written_and_reported_at_once(store: Store, files: Swee
 
 
 @pytest.mark.parametrize("saved", [True, False], ids=["after its checkpoint", "before it"])
-def test_a_worker_that_dies_when_runs_have_ended_is_replaced_without_a_run_lost_or_doubled(
+def test_a_worker_that_dies_after_runs_have_ended_is_replaced_without_losing_or_repeating_a_run(
     store: Store, files: SweepFiles, saved: bool
 ) -> None:
     order, watch = watched(store)
@@ -217,7 +217,7 @@ def test_a_pack_that_lost_half_of_its_lanes_asks_for_a_refill(store: Store, file
     assert sorted(runs_of(files)["run_id"]) == sorted(order.run_ids)
 
 
-def test_training_time_is_shared_by_the_steps_that_each_run_made(store: Store, files: SweepFiles) -> None:
+def test_training_time_is_divided_in_proportion_to_steps(store: Store, files: SweepFiles) -> None:
     order, watch = watched(store)
     worker = Worker(order, files, CPU, ["loss"], watch)
     seconds = worker.work(600.0).train_seconds
@@ -226,7 +226,7 @@ def test_training_time_is_shared_by_the_steps_that_each_run_made(store: Store, f
     assert (table["train_seconds"] / table["step"]).std() == pytest.approx(0, abs=1e-9)
 
 
-def test_checkpoints_that_take_long_come_rarely(order: PackOrder, files: SweepFiles) -> None:
+def test_slow_checkpoints_are_taken_less_often(order: PackOrder, files: SweepFiles) -> None:
     worker = Worker(order, files, CPU)
     assert worker._checkpoint_seconds == 30
     worker.save()
