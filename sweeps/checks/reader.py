@@ -57,7 +57,7 @@ def checked_spec(document: Document) -> tuple[Spec, Task[Any]]:
 
 
 def _near_file(file: FilePath) -> str:
-    """A file that was probably meant, where there is none of this name."""
+    """Suggest an existing file if there is none of this name."""
     if file.exists() or not file.parent.is_dir():
         return ""
     names = [path.name for pattern in ("*.yaml", "*.yml") for path in file.parent.glob(pattern)]

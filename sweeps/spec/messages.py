@@ -74,7 +74,8 @@ def _mistake(detail: Any, values: Mapping[str, Any]) -> Mistake:
         return unknown_name(path, list(_section_of(path).model_fields), f"a key of {dotted(path[:-1]) or 'a spec'}")
     text = _text(path, value, kind, context)
     if text is None:
-        example = f"; write {_EXAMPLES[path[0]]}" if path[0] in _EXAMPLES else ""
+        shown = kind in ("dict_type", "tuple_type") and path[0] in _EXAMPLES
+        example = f"; write {_EXAMPLES[path[0]]}" if shown else ""
         text = f"{_shown(value)} is not {_KINDS.get(kind, 'right')}{example}"
     return Mistake(path, text)
 
