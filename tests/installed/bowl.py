@@ -54,7 +54,7 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     trouble = lanes["trouble"]
     if stop > half and (trouble == RAISES).any():
         raise RuntimeError("the bowl broke")
-    _pause(lanes.shape.surface, stop - start)
+    pause(lanes, stop - start)
     for step in range(start, stop):
         noise = 0.01 * lanes.normal("noise", lanes.shape.width, steps=range(step, step + 1))[:, 0]
         w = w + lanes.column("rate", 1) * (lanes.column("x", 1) - w) + noise
@@ -63,10 +63,10 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     return {"w": w}
 
 
-def _pause(surface: str, steps: int) -> None:
+def pause(lanes: Lanes[Params], steps: int) -> None:
     """Take as long for these steps as `tests.pace` says at each moment."""
     began = time.monotonic()
-    while time.monotonic() - began < steps * _step_seconds(surface):
+    while time.monotonic() - began < steps * _step_seconds(lanes.shape.surface):
         time.sleep(0.02)
 
 
