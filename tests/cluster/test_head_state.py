@@ -29,27 +29,27 @@ def test_a_state_is_read_as_it_was_written(folder: Folder) -> None:
     assert running_state(folder) == written
 
 
-def test_a_cluster_whose_processes_are_gone_does_not_run(folder: Folder) -> None:
+def test_a_cluster_whose_processes_have_ended_does_not_run(folder: Folder) -> None:
     state(ray=Process(Process.own().pid, "long ago")).write(folder)
     with pytest.raises(MislabelError, match="mislabel cluster up"):
         running_state(folder)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"form": 1}', '{"form": 1, "processes": {}, "nonsense": 3}'])
-def test_a_damaged_state_is_told(folder: Folder, text: str) -> None:
+def test_a_damaged_state_is_refused(folder: Folder, text: str) -> None:
     folder.state.write_text(text)
     with pytest.raises(MislabelError, match=r"state\.json"):
         read_state(folder)
 
 
-def test_a_state_of_another_version_is_told(folder: Folder) -> None:
+def test_a_state_of_another_version_is_refused(folder: Folder) -> None:
     state().write(folder)
     folder.state.write_text(json.dumps({**json.loads(folder.state.read_text()), "form": 2}))
     with pytest.raises(MislabelError, match=r"state\.json"):
         read_state(folder)
 
 
-def test_two_commands_do_not_work_on_a_folder_at_once(folder: Folder) -> None:
+def test_only_one_command_at_a_time_uses_the_folder(folder: Folder) -> None:
     with folder.locked(), pytest.raises(MislabelError, match="another `mislabel cluster`"), folder.locked():
         pass
     with folder.locked():
@@ -69,7 +69,7 @@ def test_no_secret_is_in_the_state_or_the_environment_of_ray(folder: Folder) -> 
     assert not folder.mlflow_password.exists()
 
 
-def test_ray_is_kept_to_this_machine_only_where_it_is_to_be(folder: Folder) -> None:
+def test_ray_is_private_only_on_a_loopback_address(folder: Folder) -> None:
     name = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
     assert state().environment(folder)[name] == "0"
     assert name not in state(host="10.0.0.1").environment(folder)

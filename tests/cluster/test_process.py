@@ -10,7 +10,7 @@ import pytest
 from mislabel.cluster.process import Process, descendants, end, start, working_directory
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
-# Starts a child, says its number, and ends at nothing but force.
+# Starts a child, prints its number, and ignores SIGTERM.
 STUBBORN = (
     "import signal, subprocess, sys, time\n"
     "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -20,7 +20,7 @@ STUBBORN = (
 )
 
 
-def test_a_process_is_known_by_its_number_and_its_start() -> None:
+def test_a_process_is_identified_by_its_number_and_start_time() -> None:
     own = Process.own()
     assert own.pid == os.getpid()
     assert own.lives
@@ -28,7 +28,7 @@ def test_a_process_is_known_by_its_number_and_its_start() -> None:
     assert not Process(own.pid, "another time").lives
 
 
-def test_another_process_of_the_same_number_is_not_ended() -> None:
+def test_another_process_with_the_same_number_is_not_ended() -> None:
     child = subprocess.Popen(SLEEP)
     try:
         end([Process(child.pid, "another time")], 0.5)
@@ -38,7 +38,7 @@ def test_another_process_of_the_same_number_is_not_ended() -> None:
         child.wait()
 
 
-def test_a_process_that_has_ended_but_was_not_waited_for_does_not_live() -> None:
+def test_a_process_that_waits_to_be_reaped_does_not_live() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     process = Process.of(child.pid)
     deadline = time.monotonic() + 120
@@ -49,7 +49,7 @@ def test_a_process_that_has_ended_but_was_not_waited_for_does_not_live() -> None
     child.wait()
 
 
-def test_a_started_process_has_a_session_of_its_own_and_writes_to_its_log(tmp_path: Path) -> None:
+def test_a_started_process_has_its_own_session_and_writes_to_its_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     process = start(
         [sys.executable, "-c", "import os; print(os.getsid(0), os.environ['WORD'])"], {"WORD": "hello"}, log
@@ -76,7 +76,7 @@ def test_a_process_can_be_started_elsewhere_and_imports_as_here(
     assert (Path.cwd(), os.environ["PYTHONPATH"]) == (tmp_path, f"here{os.pathsep}")
 
 
-def test_what_a_dead_process_has_left_behind_is_found_and_ended(tmp_path: Path) -> None:
+def test_processes_that_a_dead_process_left_behind_are_ended(tmp_path: Path) -> None:
     process = start([sys.executable, "-c", STUBBORN], os.environ, tmp_path / "log")
     deadline = time.monotonic() + 120
     while not (tmp_path / "log").read_text().strip():
@@ -91,7 +91,7 @@ def test_what_a_dead_process_has_left_behind_is_found_and_ended(tmp_path: Path) 
     assert not child.lives
 
 
-def test_what_does_not_end_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+def test_a_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path) -> None:
     process = start([sys.executable, "-c", STUBBORN], os.environ, tmp_path / "log")
     deadline = time.monotonic() + 120
     while not (tmp_path / "log").read_text().strip():
@@ -102,4 +102,4 @@ def test_what_does_not_end_is_killed_with_all_that_it_started(tmp_path: Path) ->
     end([process], 0.5)
     assert not process.lives
     assert not child.lives
-    process.send(signal.SIGTERM)  # nobody is there any more
+    process.send(signal.SIGTERM)  # it has ended

@@ -6,7 +6,7 @@ from mislabel.cluster.secret import make_secret, read_secret
 from mislabel.sweeps.errors import MislabelError
 
 
-def test_a_secret_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_a_secret(tmp_path: Path) -> None:
     secret = make_secret(tmp_path / "token")
     assert len(secret) == 64
     assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
@@ -24,7 +24,7 @@ def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"two words that are long enough", b"\xff" * 40])
-def test_what_is_no_token_is_refused_without_being_shown(tmp_path: Path, content: bytes) -> None:
+def test_invalid_tokens_are_refused_and_not_printed(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
     path.chmod(0o600)

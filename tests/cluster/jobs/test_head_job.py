@@ -44,13 +44,13 @@ def said(process: "subprocess.Popen[str]") -> str:
     return process.communicate(timeout=120)[0]
 
 
-def test_it_is_light() -> None:
+def test_it_imports_nothing_heavy() -> None:
     script = "import mislabel.cluster.jobs.head_job, sys\n"
     script += "print([name for name in ('torch', 'ray', 'pyarrow') if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "[]"
 
 
-def test_it_says_where_ray_is(folder: Folder) -> None:
+def test_it_returns_rays_address(folder: Folder) -> None:
     process = job(folder, FactsRequest())
     (line,) = said(process).splitlines()
     answer = json.loads(line.removeprefix(ANSWER))
@@ -58,7 +58,7 @@ def test_it_says_where_ray_is(folder: Folder) -> None:
     assert json.loads(answer["out"]) == {"ray": "127.0.0.1:1", "versions": versions()}
 
 
-def test_it_runs_a_command_on_the_heads_store_and_sends_back_what_it_says(folder: Folder, tmp_path: Path) -> None:
+def test_it_runs_a_command_on_the_heads_store_and_returns_its_output(folder: Folder, tmp_path: Path) -> None:
     process = job(folder, CommandRequest(("list",)))
     (line,) = said(process).splitlines()
     answer = json.loads(line.removeprefix(ANSWER))
@@ -75,7 +75,7 @@ def test_files_of_the_working_directory_hide_no_module(folder: Folder, tmp_path:
     assert json.loads(line.removeprefix(ANSWER))["code"] == 0
 
 
-def test_a_head_that_was_started_by_other_means_says_where_its_store_is(folder: Folder, tmp_path: Path) -> None:
+def test_a_head_that_was_started_otherwise_has_its_store_in_the_environment(folder: Folder, tmp_path: Path) -> None:
     folder.state.unlink()
     process = job(folder, CommandRequest(("list",)))
     assert "this head has no store; start it with `mislabel cluster up`, or set MISLABEL_STORE" in said(process)
@@ -108,13 +108,13 @@ def test_a_sweep_waits_for_its_turn_and_leaves_when_it_is_told_to(folder: Folder
         busy.wait()
 
 
-def test_a_spec_that_is_wrong_ends_the_job_with_the_reason(folder: Folder) -> None:
+def test_a_wrong_spec_ends_the_job_with_the_reason(folder: Folder) -> None:
     process = job(folder, SweepRequest("bowls", "name: bowls\ntask: bwl\n", "ben"))
     assert "'bwl' is not an installed task" in said(process)
     assert process.returncode == 2
 
 
-def test_a_driver_that_dies_is_started_again_a_few_times(folder: Folder, tmp_path: Path) -> None:
+def test_a_driver_that_dies_is_restarted_a_few_times(folder: Folder, tmp_path: Path) -> None:
     """A driver that kills itself at once, in place of ours."""
     fake = tmp_path / "fake" / "sweeps" / "commands"
     fake.mkdir(parents=True)

@@ -1,4 +1,5 @@
 import json
+import re
 from contextlib import suppress
 
 import pytest
@@ -6,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mislabel.cluster.jobs.request import (
+    LARGEST_BYTES,
     CommandRequest,
     FactsRequest,
     SweepRequest,
@@ -20,56 +22,56 @@ SWEEP = SweepRequest("noise", SPEC, "ann", 3, True)
 
 
 @pytest.mark.parametrize("request_", [SWEEP, CommandRequest(("status", "noise", "--json")), FactsRequest()])
-def test_a_request_comes_through_as_text(request_: SweepRequest | CommandRequest | FactsRequest) -> None:
+def test_a_request_is_read_as_it_was_written(request_: SweepRequest | CommandRequest | FactsRequest) -> None:
     metadata = json.loads(json.dumps(request_.metadata()))
     assert all(isinstance(value, str) for value in metadata.values())
     assert request_from_metadata(metadata) == request_
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "value"),
     [
-        ({"sweep": "../other"}, "is not a valid name"),
-        ({"sweep": "noise; rm -rf /"}, "is not a valid name"),
-        ({"sweep": "other"}, "this is not the spec of other"),
-        ({"owner": "ann/../.."}, "is not a valid name"),
-        ({"owner": ""}, "is not a valid name"),
-        ({"priority": "1e3"}, "is not a priority; it goes from -100 to 100"),
-        ({"priority": "101"}, "is not a priority"),
+        ({"sweep": "../other"}, "'../other'"),
+        ({"sweep": "noise; rm -rf /"}, "'noise; rm -rf /'"),
+        ({"sweep": "other"}, "other"),
+        ({"owner": "ann/../.."}, "'ann/../..'"),
+        ({"owner": ""}, "''"),
+        ({"priority": "1e3"}, "'1e3'"),
+        ({"priority": "101"}, "'101'"),
         ({"spec": "!!python/object/apply:os.system ['true']"}, "spec"),
-        ({"kind": "code"}, "'code' is not something that can be asked of a cluster"),
-        ({"mislabel": "2"}, "another version of Mislabel"),
+        ({"kind": "code"}, "'code'"),
+        ({"mislabel": "2"}, "version"),
     ],
 )
-def test_what_does_not_fit_is_refused_on_the_head_too(changes: dict[str, str], message: str) -> None:
-    with pytest.raises(MislabelError, match=message):
+def test_the_head_refuses_invalid_requests(changes: dict[str, str], value: str) -> None:
+    with pytest.raises(MislabelError, match=re.escape(value)):
         request_from_metadata({**SWEEP.metadata(), **changes})
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "value"),
     [
         (["run", "spec.yaml"], "list, status"),
-        (["cluster", "down"], "is not a command"),
-        ([], "is not a command"),
-        (["status", "x", "--store=/etc"], "--store can't be given with --cluster: a cluster has its own"),
-        (["results", "x", "--store", "/etc"], "--store can't be given"),
+        (["cluster", "down"], "'cluster down'"),
+        ([], "''"),
+        (["status", "x", "--store=/etc"], "--store"),
+        (["results", "x", "--store", "/etc"], "--store"),
     ],
 )
-def test_only_the_listed_commands_are_run_for_a_client(words: list[str], message: str) -> None:
-    with pytest.raises(MislabelError, match=message):
+def test_clients_can_run_only_the_listed_commands(words: list[str], value: str) -> None:
+    with pytest.raises(MislabelError, match=value):
         CommandRequest(tuple(words)).metadata()
 
 
 @pytest.mark.parametrize("text", ["", "status x", '"status x"', '["status", 3]', '["status", "a\\u0000b"]'])
 def test_a_command_is_a_list_of_words(text: str) -> None:
-    with pytest.raises(MislabelError, match="a command is a list of words"):
+    with pytest.raises(MislabelError, match="list of words"):
         request_from_metadata({"mislabel": "1", "kind": "command", "words": text})
 
 
-def test_what_is_too_long_to_send_is_told_before_it_is_sent() -> None:
+def test_a_spec_that_is_too_long_is_refused_before_it_is_sent() -> None:
     long = SPEC + "parameters: {x: {values: [" + ", ".join(map(str, range(30_000))) + "]}}\n"
-    with pytest.raises(MislabelError, match="the limit is"):
+    with pytest.raises(MislabelError, match=f"{LARGEST_BYTES:,}"):
         SweepRequest("noise", long, "ann").metadata()
 
 

@@ -13,28 +13,28 @@ demands = st.dictionaries(st.text(min_size=1, max_size=3), st.one_of(st.none(), 
 
 
 @given(demands, st.integers(1, 40))
-def test_all_get_one_and_no_place_is_left_that_someone_could_use(wants: dict[str, int | None], places: int) -> None:
-    share = shares(wants, places)
+def test_each_sweep_gets_a_slot_and_no_useful_slot_stays_free(wants: dict[str, int | None], slots: int) -> None:
+    share = shares(wants, slots)
     assert all(count >= 1 for count in share.values())
-    assert sum(share.values()) <= max(places, len(wants))
+    assert sum(share.values()) <= max(slots, len(wants))
     hungry = [who for who, most in wants.items() if most is None or most > share[who]]
-    assert not hungry or sum(share.values()) == max(places, len(wants))
+    assert not hungry or sum(share.values()) == max(slots, len(wants))
 
 
 @given(demands, st.integers(1, 40))
-def test_nobody_has_two_more_than_one_who_would_take_more(wants: dict[str, int | None], places: int) -> None:
-    share = shares(wants, places)
+def test_shares_of_sweeps_that_want_more_differ_by_at_most_one(wants: dict[str, int | None], slots: int) -> None:
+    share = shares(wants, slots)
     for who, most in wants.items():
         if most is None or most > share[who]:
             assert max(share.values()) <= share[who] + 1
 
 
-def test_a_sweep_that_no_queue_runs_has_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_outside_the_queue_gets_all_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TICKET, raising=False)
     assert Share.of_environment().room(8, wants=8) == 8
 
 
-def test_sweeps_find_their_shares_from_the_tickets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shares_are_computed_from_the_tickets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.monotonic()
     monkeypatch.setattr("time.monotonic", lambda: now)
     queue = Queue(tmp_path)
@@ -45,10 +45,10 @@ def test_sweeps_find_their_shares_from_the_tickets(tmp_path: Path, monkeypatch: 
     first = Share.of_environment()
     second = Share(queue, "t1")
     queue.turn(tickets[0], at_once=2)
-    assert first.room(5, wants=5) == 5, "nobody else runs"
+    assert first.room(5, wants=5) == 5, "no other sweep runs"
     queue.turn(tickets[1], at_once=2)
-    now += 1.0  # looks are a second apart
+    now += 1.0  # shares are updated once a second
     assert (first.room(5, wants=5), second.room(5, wants=5)) == (3, 2)
     assert second.room(5, wants=1) == 1
     now += 1.0
-    assert first.room(5, wants=5) == 4, "what the other can't use is free"
+    assert first.room(5, wants=5) == 4, "the other sweep does not need more"

@@ -29,7 +29,7 @@ used_times = st.dictionaries(OWNERS, st.floats(0, 1e6))
 
 
 @given(queues(), st.integers(1, 6), used_times)
-def test_what_runs_goes_on_and_places_are_neither_left_empty_nor_given_twice(
+def test_running_sweeps_continue_and_every_free_slot_is_given_once(
     tickets: list[Ticket], at_once: int, used: dict[str, float]
 ) -> None:
     chosen = admitted(tickets, at_once, used)
@@ -39,7 +39,7 @@ def test_what_runs_goes_on_and_places_are_neither_left_empty_nor_given_twice(
 
 
 @given(queues(), st.integers(1, 6), used_times, st.randoms())
-def test_it_does_not_matter_in_which_order_tickets_are_read(
+def test_the_order_of_the_tickets_does_not_matter(
     tickets: list[Ticket], at_once: int, used: dict[str, float], random: object
 ) -> None:
     shuffled = list(tickets)
@@ -48,7 +48,7 @@ def test_it_does_not_matter_in_which_order_tickets_are_read(
 
 
 @given(queues(), st.integers(1, 6), used_times)
-def test_nobody_of_lower_priority_goes_before(tickets: list[Ticket], at_once: int, used: dict[str, float]) -> None:
+def test_no_sweep_of_lower_priority_goes_first(tickets: list[Ticket], at_once: int, used: dict[str, float]) -> None:
     chosen = admitted(tickets, at_once, used)
     waiting = [ticket for ticket in tickets if not ticket.runs]
     lowest = min((ticket.priority for ticket in waiting if ticket.id in chosen), default=None)
@@ -57,7 +57,9 @@ def test_nobody_of_lower_priority_goes_before(tickets: list[Ticket], at_once: in
 
 
 @given(queues(), st.integers(1, 6), used_times)
-def test_a_larger_cluster_admits_the_same_and_more(tickets: list[Ticket], at_once: int, used: dict[str, float]) -> None:
+def test_a_larger_cluster_admits_the_same_sweeps_and_more(
+    tickets: list[Ticket], at_once: int, used: dict[str, float]
+) -> None:
     assert admitted(tickets, at_once, used) <= admitted(tickets, at_once + 1, used)
 
 
@@ -68,7 +70,7 @@ def test_owners_take_turns() -> None:
     assert admitted([replace(many[0], began=1.0), *many[1:], late], 2) == {"ann0", "ben"}
 
 
-def test_who_has_used_less_comes_first_and_else_who_came_first() -> None:
+def test_the_owner_with_less_use_goes_first_then_the_oldest_ticket() -> None:
     tickets = [Ticket("a", "a", "ann", since=1), Ticket("b", "b", "ben", since=2)]
     assert admitted(tickets, 1) == {"a"}
     assert admitted(tickets, 1, {"ann": 10.0}) == {"b"}
@@ -80,7 +82,7 @@ def ticket(name: str, **changes: object) -> Ticket:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def test_tickets_wait_for_their_turn_and_leave(tmp_path: Path) -> None:
+def test_a_ticket_waits_until_others_leave(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
     first, second, third = ticket("first", since=1.0), ticket("second", since=2.0), ticket("third", since=3.0)
     for each in (first, second, third):
@@ -96,14 +98,14 @@ def test_tickets_wait_for_their_turn_and_leave(tmp_path: Path) -> None:
     assert [each.sweep for each in queue.tickets()] == ["second", "third"]
 
 
-def test_a_sweep_has_one_ticket(tmp_path: Path) -> None:
+def test_a_sweep_has_at_most_one_ticket(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
     queue.enter(ticket("sweep"))
-    with pytest.raises(SweepBusyError, match="sweep waits in the queue already, as sweep-1"):
+    with pytest.raises(SweepBusyError, match="sweep-1"):
         queue.enter(replace(ticket("sweep"), id="sweep-2"))
 
 
-def test_the_ticket_of_a_dead_process_is_ignored_and_cleaned_away(tmp_path: Path) -> None:
+def test_the_ticket_of_a_dead_process_is_ignored_and_removed(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
     dead = ticket("sweep", process=Process(Process.own().pid, "long ago"), began=time.time() - 50)
     queue._write(dead)
@@ -111,13 +113,13 @@ def test_the_ticket_of_a_dead_process_is_ignored_and_cleaned_away(tmp_path: Path
     assert queue.tickets() == []
     queue.enter(ticket("sweep"))
     assert not queue.is_asked_to_stop(ticket("sweep"))
-    # Its owner has used the cluster all the same.
+    # The time that it ran still counts for its owner.
     queue.enter(ticket("ben", owner="ben"))
     assert queue.turn(ticket("sweep"), at_once=1) is None
     assert queue.turn(ticket("ben", owner="ben"), at_once=1) is not None
 
 
-def test_a_queue_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_queue_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MislabelError, match="gone"):
         Queue(tmp_path / "gone").enter(ticket("sweep"))
     assert Queue(tmp_path / "gone").tickets() == []

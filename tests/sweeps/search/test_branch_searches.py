@@ -27,7 +27,7 @@ def mean_of(proposal: Proposal) -> Mean:
     return Mean(((float(proposal.values["x"]) - float(proposal.values["level"])) ** 2,))
 
 
-def test_each_branch_has_its_share_of_the_budget_and_they_take_turns(files: SweepFiles) -> None:
+def test_branches_share_the_budget_and_take_turns(files: SweepFiles) -> None:
     branches = branches_of(files)
     asked = [branches.ask(3) for _ in range(3)]
     assert [sorted(p.values["level"] for p in batch) for batch in asked] == [[0, 5, 9]] * 3
@@ -38,7 +38,7 @@ def test_each_branch_has_its_share_of_the_budget_and_they_take_turns(files: Swee
 
 
 def test_branches_of_different_shape_are_asked_one_at_a_time(files: SweepFiles) -> None:
-    """Their cells could not share a pack."""
+    """Cells of different shape can't share a pack."""
     parameters = {"x": RANGE, "width": {"values": [1, 2], "grid": True}}
     branches = branches_of(files, parameters=parameters)
     asked = [branches.ask(3) for _ in range(4)]
@@ -46,7 +46,7 @@ def test_branches_of_different_shape_are_asked_one_at_a_time(files: SweepFiles) 
     assert [len(batch) for batch in asked] == [3, 3, 3, 3]
 
 
-def test_each_branch_learns_by_itself_and_all_are_resumed(store: Store) -> None:
+def test_each_branch_learns_separately_and_all_are_resumed(store: Store) -> None:
     def all_of(branches: Branches, batches: int, known: dict[tuple[str, int], Mean]) -> list[Any]:
         found = []
         for _ in range(batches):
@@ -56,21 +56,21 @@ def test_each_branch_learns_by_itself_and_all_are_resumed(store: Store) -> None:
                 found.append(p.values)
         return found
 
-    undisturbed = all_of(branches_of(store.sweep("a")), 6, {})
+    uninterrupted = all_of(branches_of(store.sweep("a")), 6, {})
     known: dict[tuple[str, int], Mean] = {}
     begun = all_of(branches_of(store.sweep("b"), known), 3, known)
     resumed = all_of(branches_of(store.sweep("b"), known), 3, known)
-    assert begun + resumed == undisturbed
-    assert len(undisturbed) == 14
+    assert begun + resumed == uninterrupted
+    assert len(uninterrupted) == 14
 
 
-def test_results_of_cells_that_were_not_proposed_change_nothing(files: SweepFiles) -> None:
+def test_results_of_other_cells_are_ignored(files: SweepFiles) -> None:
     branches = branches_of(files)
     branches.tell("of another sweep", Mean((1.0,)), 2)
     assert len(branches.ask(3)) == 3
 
 
-def test_a_further_value_adds_a_branch_and_keeps_the_others(files: SweepFiles) -> None:
+def test_a_new_value_adds_a_branch_and_keeps_the_others(files: SweepFiles) -> None:
     before = {p.cell for _ in range(9) for p in branches_of(files).ask(9)}
     parameters = {"x": RANGE, "level": {"values": [0, 3, 5, 9], "grid": True}}
     after = branches_of(files, parameters=parameters, budget={"cells": 40})
@@ -90,7 +90,7 @@ def test_a_sweep_runs_its_branches(store: Store) -> None:
     assert again.driver.next() is None
 
 
-def test_cells_to_try_first_are_tried_in_each_branch_they_fit(files: SweepFiles) -> None:
+def test_try_first_cells_are_tried_in_every_branch_that_contains_them(files: SweepFiles) -> None:
     branches = branches_of(files, try_first=[{"x": 2.0}, {"x": 4.0, "level": 5}])
     first = [p for _ in range(2) for p in branches.ask(3)]
     tried = {(p.values["level"], p.values["x"]) for p in first}

@@ -24,7 +24,7 @@ def dimensions_of(conditional: bool, **changes: Any) -> Dimensions:
     return Dimensions(Space(spec, BOWL), conditional)
 
 
-def test_each_axis_and_each_group_of_axes_is_a_dimension() -> None:
+def test_each_axis_and_each_group_of_zipped_axes_is_a_dimension() -> None:
     assert dimensions_of(True).distributions == {
         "width+surface": CategoricalDistribution(range(3)),
         "x": FloatDistribution(0, 0.9, step=0.1),
@@ -32,13 +32,13 @@ def test_each_axis_and_each_group_of_axes_is_a_dimension() -> None:
     }
 
 
-def test_the_digest_is_of_the_axes() -> None:
+def test_the_digest_depends_only_on_the_axes() -> None:
     assert dimensions_of(True).digest == dimensions_of(False).digest
     assert dimensions_of(True).digest != dimensions_of(True, x={"min": 0, "max": 0.8, "step": 0.1}).digest
 
 
 @pytest.mark.parametrize("conditional", [True, False])
-def test_what_is_suggested_becomes_a_cell_and_a_cell_what_was_suggested(conditional: bool) -> None:
+def test_a_suggestion_and_its_cell_are_converted_both_ways(conditional: bool) -> None:
     dimensions = dimensions_of(conditional)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     for _ in range(30):
@@ -56,7 +56,7 @@ def test_what_is_suggested_becomes_a_cell_and_a_cell_what_was_suggested(conditio
                 assert value == pytest.approx(trial.params[name])
 
 
-def test_part_of_a_cell_gives_part_of_the_parameters() -> None:
+def test_a_partial_cell_has_partial_parameters() -> None:
     dimensions = dimensions_of(True)
     assert dimensions.parameters({"surface": "rough"}) == {"width+surface": 1}
     assert dimensions.parameters({"x": 0.5, "level": 10}) == {"x": 0.5, "level": 10}
@@ -64,6 +64,6 @@ def test_part_of_a_cell_gives_part_of_the_parameters() -> None:
 
 
 @pytest.mark.parametrize("cell", [{"x": 1.5}, {"x": 0.15}, {"x": 0.5, "level": 3}, {"width": 1, "surface": "rough"}])
-def test_what_is_not_in_the_space_is_refused(cell: dict[str, Any]) -> None:
+def test_cells_outside_the_space_are_refused(cell: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not"):
         dimensions_of(True).parameters(cell)

@@ -33,7 +33,7 @@ def search_in(files: SweepFiles, means: dict[str, Mean] | None = None, **changes
 
 
 def asked(search: Search, loss: Any = lambda values: (values["x"] - 3) ** 2) -> list[Proposal]:
-    """Ask one by one until the search ends, telling it the loss of each cell."""
+    """Ask for one cell at a time until the search ends, and tell the search each cell's loss."""
     proposals = []
     while batch := search.ask(1):
         proposals += batch
@@ -49,23 +49,23 @@ def search_of(launch: Launch) -> Search:
     return search
 
 
-def taken_in(launch: Launch) -> Search:
-    """The search when it has taken in all that it was told, which it else does with the next batch."""
+def learned(launch: Launch) -> Search:
+    """The search with all results in its study, where they arrive with the next batch."""
     search = search_of(launch)
     search._learn_results()
     return search
 
 
-def told(search: Search) -> dict[tuple[float, ...], Any]:
-    """What the study knows: its parameters, state and values, trial by trial."""
+def results(search: Search) -> dict[tuple[float, ...], Any]:
+    """State and values of each trial, by its parameters."""
     trials = [search.trial(proposal.number) for proposal in search.proposals]
     return {tuple(trial.params.values()): (trial.state, trial.values) for trial in trials}
 
 
-# Asking
+# Proposing
 
 
-def test_as_many_cells_are_proposed_as_the_budget_says(files: SweepFiles) -> None:
+def test_the_budget_limits_the_number_of_cells(files: SweepFiles) -> None:
     proposals = asked(search_in(files))
     assert len(proposals) == len({proposal.cell for proposal in proposals}) == 12
     for proposal in proposals:
@@ -83,19 +83,19 @@ def test_the_same_seed_proposes_the_same_cells(store: Store) -> None:
 
 
 def test_excluded_cells_are_never_proposed(files: SweepFiles) -> None:
-    """Though the best of all lies among them."""
+    """Even though the best cell is among them."""
     exclude = ["x > 2 and x < 6", "rate > 0.5"]
     proposals = asked(search_in(files, exclude=exclude, budget={"cells": 40}))
     assert len(proposals) == 40
     assert not any(2 < float(p.values["x"]) < 6 or float(p.values["rate"]) > 0.5 for p in proposals)
 
 
-def test_a_search_goes_on_where_almost_all_is_excluded(files: SweepFiles) -> None:
+def test_a_search_continues_if_almost_every_cell_is_excluded(files: SweepFiles) -> None:
     proposals = asked(search_in(files, exclude=["x > -9.99"], budget={"cells": 20}))
     assert len(proposals) == 20
 
 
-def test_inactive_axes_hold_their_default_and_are_not_told(files: SweepFiles) -> None:
+def test_inactive_axes_have_their_default_and_are_not_in_the_trial(files: SweepFiles) -> None:
     parameters = {"x": {"min": -5, "max": 5}, "level": {"min": 5, "max": 9, "when": "x > 0"}}
     search = search_in(files, parameters=parameters, budget={"cells": 30})
     proposals = asked(search)
@@ -110,8 +110,8 @@ def test_inactive_axes_hold_their_default_and_are_not_told(files: SweepFiles) ->
     assert len({float(p.values["x"]) > 0 for p in proposals}) == 2
 
 
-def test_a_cell_that_is_proposed_again_is_to_have_more_seeds(files: SweepFiles) -> None:
-    """Until it has four times as many; when that is so of all cells, the search ends."""
+def test_a_cell_that_is_proposed_again_gets_more_seeds(files: SweepFiles) -> None:
+    """A cell gets at most four times its seeds. When all cells have them, the search ends."""
     parameters = {"x": {"values": [1, 2, 3, 4]}, "width": {"values": [1, 2, 3]}}
     proposals = asked(search_in(files, parameters=parameters, budget={"cells": 100}))
     by_cell = {p.cell: [q.seeds for q in proposals if q.cell == p.cell] for p in proposals}
@@ -119,7 +119,7 @@ def test_a_cell_that_is_proposed_again_is_to_have_more_seeds(files: SweepFiles) 
     assert all(seeds == [2, 4, 6, 8] for seeds in by_cell.values())
 
 
-def test_a_model_that_sticks_to_its_best_cell_still_explores(files: SweepFiles) -> None:
+def test_a_model_that_repeats_its_best_cell_still_explores(files: SweepFiles) -> None:
     parameters = {"x": {"values": [1, 2, 3, 4]}, "width": {"values": [1, 2, 3]}}
     proposals = asked(search_in(files, parameters=parameters, budget={"cells": 30}))
     times = Counter((p.values["x"], p.values["width"]) for p in proposals)
@@ -129,7 +129,7 @@ def test_a_model_that_sticks_to_its_best_cell_still_explores(files: SweepFiles) 
     assert len(times) >= 8
 
 
-def test_where_cells_race_for_seeds_the_search_gives_none(files: SweepFiles) -> None:
+def test_with_a_seed_race_the_search_adds_no_seeds(files: SweepFiles) -> None:
     parameters = {"x": {"values": [1, 2, 3, 4]}, "width": {"values": [1, 2, 3]}}
     search = search_in(files, parameters=parameters, budget={"cells": 100}, seeds={"count": 2, "up_to": 8})
     proposals = asked(search)
@@ -137,7 +137,7 @@ def test_where_cells_race_for_seeds_the_search_gives_none(files: SweepFiles) -> 
     assert {p.seeds for p in proposals} == {2}
 
 
-def test_values_are_of_the_types_that_the_task_declares(files: SweepFiles) -> None:
+def test_values_have_the_types_that_the_task_declares(files: SweepFiles) -> None:
     parameters = {
         "x": {"min": 0, "max": 1}, "level": {"min": 1, "max": 500, "scale": "log"}, "width": {"values": [1, 2]},
         "surface": {"values": ["smooth", "rough"]}, "tilted": {"values": [True, False]},
@@ -148,13 +148,13 @@ def test_values_are_of_the_types_that_the_task_declares(files: SweepFiles) -> No
     }
 
 
-# Telling
+# Learning
 
 
-def test_the_search_is_told_the_mean_over_seeds(store: Store) -> None:
+def test_the_search_learns_the_mean_over_seeds(store: Store) -> None:
     launch = run(store, **TPE, seeds=3)
     means = runs_of(launch.files).groupby("cell_id")["loss"].mean()
-    search = taken_in(launch)
+    search = learned(launch)
     assert {p.cell for p in search.proposals} == set(means.index)
     assert len(means) == 12
     for proposal in search.proposals:
@@ -170,7 +170,7 @@ def test_a_cell_that_diverged_does_not_break_the_search(store: Store) -> None:
     runs = runs_of(launch.files)
     assert set(runs["status"]) == {"done", "diverged"}
     assert len(runs) == 24
-    search = taken_in(launch)
+    search = learned(launch)
     states = {(trial := search.trial(p.number)).params["trouble"]: trial.state for p in search.proposals}
     assert states == {0: TrialState.COMPLETE, 2: TrialState.PRUNED}
 
@@ -182,12 +182,12 @@ def test_a_cell_that_failed_does_not_break_the_search(store: Store) -> None:
     assert len(search_of(launch).proposals) == 12
 
 
-def test_several_objectives_are_improved_at_once(store: Store) -> None:
+def test_a_search_with_several_objectives_learns_all_of_them(store: Store) -> None:
     metric = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]
     parameters = {"x": {"min": -10, "max": 10}, "trouble": {"values": [0, 2]}}
     launch = run(store, **{**TPE, "metric": metric, "parameters": parameters, "budget": {"cells": 20}})
     means = runs_of(launch.files).groupby("cell_id")[["loss", "height"]].mean()
-    search = taken_in(launch)
+    search = learned(launch)
     trials = {p.cell: search.trial(p.number) for p in search.proposals}
     measured = means[means["loss"].notna()]
     assert 0 < len(measured) < 20
@@ -196,18 +196,18 @@ def test_several_objectives_are_improved_at_once(store: Store) -> None:
     assert {trials[cell].state for cell in means.index.difference(measured.index)} == {TrialState.PRUNED}
 
 
-# Continuing
+# Resuming
 
 
 @pytest.mark.parametrize("first", [3, 7])
-def test_a_restart_rebuilds_what_was_told(store: Store, first: int) -> None:
+def test_a_restart_rebuilds_the_results(store: Store, first: int) -> None:
     trouble = {"trouble": {"values": [0, 1, 2]}}
     changes = {**TPE, "parameters": {**TPE["parameters"], **trouble}, "resources": {"pack": 2}}
     budget = {"failures": 100}
-    before = taken_in(run(store, **{**changes, "budget": {**budget, "cells": first}}))
-    after = taken_in(prepared(store, **{**changes, "budget": {**budget, "cells": 12}}))
+    before = learned(run(store, **{**changes, "budget": {**budget, "cells": first}}))
+    after = learned(prepared(store, **{**changes, "budget": {**budget, "cells": 12}}))
     assert after.unfinished == []
-    assert told(after) == told(before)
+    assert results(after) == results(before)
     assert after.proposals == before.proposals
 
 
@@ -225,7 +225,7 @@ def test_unfinished_proposals_are_run_before_new_ones_are_asked_for(store: Store
     assert second.cells != order.cells
 
 
-def test_an_unfinished_proposal_can_be_told(files: SweepFiles) -> None:
+def test_an_unfinished_proposal_gets_its_result(files: SweepFiles) -> None:
     (proposal,) = search_in(files).ask(1)
     again = search_in(files)
     assert [p.values for p in again.unfinished] == [proposal.values]
@@ -236,7 +236,7 @@ def test_an_unfinished_proposal_can_be_told(files: SweepFiles) -> None:
     assert trial.params == {name: proposal.values[name] for name in ("x", "rate")}
 
 
-def test_an_interrupted_search_ends_with_as_many_cells_as_an_undisturbed_one(store: Store) -> None:
+def test_an_interrupted_search_proposes_as_many_cells_as_an_uninterrupted_one(store: Store) -> None:
     stopped = 0
 
     def stop(launch: Launch) -> None:
@@ -250,7 +250,7 @@ def test_an_interrupted_search_ends_with_as_many_cells_as_an_undisturbed_one(sto
     assert runs["cell_id"].nunique() == 12
 
 
-def test_a_restart_while_cells_are_drawn_at_random_draws_new_ones(files: SweepFiles) -> None:
+def test_after_a_restart_random_cells_are_new(files: SweepFiles) -> None:
     changes: dict[str, Any] = {"method": {"name": "tpe", "startup": 300}, "budget": {"cells": 150}}
     first = search_in(files, **changes)
     means = {proposal.cell: Mean((1.0,)) for proposal in first.ask(150)}
@@ -258,7 +258,7 @@ def test_a_restart_while_cells_are_drawn_at_random_draws_new_ones(files: SweepFi
     assert len(again.ask(100)) == 10
 
 
-def test_more_seeds_run_the_cells_that_were_proposed(store: Store) -> None:
+def test_with_more_seeds_the_proposed_cells_run_again(store: Store) -> None:
     before = runs_of(run(store, **TPE, seeds=1).files)
     launch = run(store, **TPE, seeds=3)
     after = runs_of(launch.files)
@@ -266,12 +266,12 @@ def test_more_seeds_run_the_cells_that_were_proposed(store: Store) -> None:
     assert (after.groupby("cell_id").size() == 3).all()
     pd.testing.assert_frame_equal(after[after["seed"] == 0].reset_index(drop=True), before)
     means = after.groupby("cell_id")["loss"].mean()
-    search = taken_in(launch)
+    search = learned(launch)
     assert {p.cell: search.trial(p.number).value for p in search.proposals} == pytest.approx(means.to_dict())
 
 
-def test_cells_of_a_narrower_space_are_forgotten_by_the_model_only(files: SweepFiles) -> None:
-    """Widening refuses it; a task whose bounds have changed may still bring it about."""
+def test_cells_outside_a_narrower_space_are_not_restored(files: SweepFiles) -> None:
+    """A revision of the spec may not narrow an axis, but a new version of the task can."""
     proposals = asked(search_in(files))
     means = {p.cell: Mean((1.0,)) for p in proposals}
     narrow = search_in(files, means, parameters={**TPE["parameters"], "x": {"min": 0, "max": 10}})
@@ -286,7 +286,7 @@ def height(values: Values) -> float:
     return float((values["x"] - 3) ** 2 + math.log10(values["rate"] / 0.1) ** 2)
 
 
-def test_it_finds_a_better_cell_than_chance(store: Store) -> None:
+def test_a_search_finds_a_better_cell_than_random_proposals(store: Store) -> None:
     best: dict[str, list[float]] = {"model": [], "chance": []}
     for seed in range(4):
         for name, startup in (("model", 10), ("chance", 1000)):

@@ -1,4 +1,4 @@
-"""What every learning method must keep: one suite over all of them, on small searches of the `bowl` task."""
+"""Tests that every learning method must pass, on small searches of the `bowl` task."""
 
 import math
 import os
@@ -42,7 +42,7 @@ def search_of(
     files: SweepFiles, method: str, known: Mapping[Any, Mean] | None = None, seed: int = 0, startup: int = 5,
     population: int = 4, **changes: Any,
 ) -> Search:  # fmt: skip
-    """A search that goes on from what the files have; `known` are means that the store has, by cell and seeds."""
+    """A search that resumes from the files; `known` has the means of the store, by cell and seeds."""
     defaults: dict[str, Any] = {
         "parameters": MIXED, "zip": ZIP, "exclude": EXCLUDE,
         "method": {"name": method, "seed": seed, "startup": startup, "population": population},
@@ -78,7 +78,7 @@ def troubled(values: Values) -> Mean:
 
 
 def asked(search: Search, result: Result, batches: int = 100, late: int = 2) -> tuple[list[Proposal], dict[Any, Mean]]:
-    """Ask in batches of three. Results come in the order of a shuffle, some of them a batch later."""
+    """Ask in batches of three. Results arrive out of order, some of them a batch later."""
     proposals: list[Proposal] = []
     waiting: list[Proposal] = []
     told: dict[Any, Mean] = {}
@@ -111,7 +111,7 @@ def test_the_same_seed_and_results_give_the_same_proposals(store: Store, method:
 
 
 def test_another_process_proposes_the_same(store: Store) -> None:
-    """Python orders sets of words differently there."""
+    """Python orders sets of strings differently there."""
     script = (
         "from tests.sweeps.search.test_search_conformance import *\n"
         f"files = Store({str(store.address)!r}).sweep('other')\n"
@@ -125,10 +125,8 @@ def test_another_process_proposes_the_same(store: Store) -> None:
 
 @pytest.mark.parametrize("result", [mean_of, troubled])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_search_that_was_killed_proposes_what_an_undisturbed_one_would(
-    store: Store, method: str, result: Result
-) -> None:
-    undisturbed, _ = asked(search_of(store.sweep("a"), method), result, late=0)
+def test_a_killed_search_proposes_the_same_as_an_uninterrupted_one(store: Store, method: str, result: Result) -> None:
+    uninterrupted, _ = asked(search_of(store.sweep("a"), method), result, late=0)
     files = store.sweep("b")
     proposals: list[Proposal] = []
     known: dict[Any, Mean] = {}
@@ -138,13 +136,13 @@ def test_a_search_that_was_killed_proposes_what_an_undisturbed_one_would(
         proposals += batch
         if not batch:
             break
-    assert shown(proposals) == shown(undisturbed)
+    assert shown(proposals) == shown(uninterrupted)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_had_not_ended_is_run_first_and_told_then(store: Store, method: str) -> None:
-    """Killed while two cells of each batch were running: they are told after the restart, as they would have been."""
-    undisturbed, _ = asked(search_of(store.sweep("a"), method), mean_of)
+def test_unfinished_proposals_run_first_after_a_restart(store: Store, method: str) -> None:
+    """The search is killed while two cells are running; their results arrive after the restart."""
+    uninterrupted, _ = asked(search_of(store.sweep("a"), method), mean_of)
     files = store.sweep("b")
     before, known = asked(search_of(files, method), mean_of, batches=2)
     search = search_of(files, method, known)
@@ -158,11 +156,11 @@ def test_what_had_not_ended_is_run_first_and_told_then(store: Store, method: str
         while len(waiting) > 2:
             proposal = waiting.pop(0)
             search.tell(proposal.cell, mean_of(proposal.values), proposal.seeds)
-    assert shown(proposals) == shown(undisturbed)
+    assert shown(proposals) == shown(uninterrupted)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_trials_are_told_the_means(files: SweepFiles, method: str) -> None:
+def test_trials_have_the_means(files: SweepFiles, method: str) -> None:
     search = search_of(files, method)
     proposals, told = asked(search, troubled, late=0)
     search._learn_results()
@@ -176,28 +174,28 @@ def test_trials_are_told_the_means(files: SweepFiles, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", SEVERAL)
-def test_several_objectives_are_told_and_survive_a_restart(store: Store, method: str) -> None:
+def test_several_objectives_are_learned_and_survive_a_restart(store: Store, method: str) -> None:
     changes: dict[str, Any] = {"metric": TWO}
     if method == "gp":  # takes seconds for a proposal of this many axes
         changes |= {"parameters": {"x": MIXED["x"]}, "zip": [], "exclude": []}
-    undisturbed, _ = asked(search_of(store.sweep("a"), method, **changes), two_means_of, late=0)
+    uninterrupted, _ = asked(search_of(store.sweep("a"), method, **changes), two_means_of, late=0)
     before, known = asked(search_of(store.sweep("b"), method, **changes), two_means_of, batches=2, late=0)
     search = search_of(store.sweep("b"), method, known, **changes)
     after, _ = asked(search, two_means_of, late=0)
-    assert shown(before + after) == shown(undisturbed)
+    assert shown(before + after) == shown(uninterrupted)
     search._learn_results()
     for proposal in search.proposals:
         assert search.trial(proposal.number).values == list(two_means_of(proposal.values).values)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_search_goes_on_where_every_cell_fails(files: SweepFiles, method: str) -> None:
+def test_a_search_continues_if_every_cell_fails(files: SweepFiles, method: str) -> None:
     proposals, _ = asked(search_of(files, method), lambda values: Mean((math.nan,)))
     assert len(proposals) == cells_of(method)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_its_later_cells_are_better_than_chance_would_have_them(store: Store, method: str) -> None:
+def test_later_cells_are_better_than_random_ones(store: Store, method: str) -> None:
     parameters = {"x": {"min": -10, "max": 10}, "rate": {"min": 0.01, "max": 1, "scale": "log"}}
     late = []
     for seed in range(1 if method == "gp" else 3):
@@ -241,7 +239,7 @@ exclusions = st.lists(st.sampled_from(["x > 0.8", "level == 10", "width == 2 and
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(ranges, others, exclusions, st.sampled_from([m for m in METHODS if m != "gp"]), st.integers(0, 9))
-def test_proposals_lie_in_the_space_whatever_it_is(
+def test_proposals_are_always_in_the_space(
     first: dict[str, Any], rest: list[dict[str, Any]], exclude: list[str], method: str, seed: int
 ) -> None:
     parameters = {"x": {"min": -1, "max": 1}, **first, **{n: axis for part in rest for n, axis in part.items()}}

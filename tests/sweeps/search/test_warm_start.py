@@ -22,11 +22,11 @@ def search_of(launch: Any) -> Any:
     return search
 
 
-def test_cells_that_lie_in_the_space_come_with_their_means(store: Store) -> None:
+def test_cells_of_the_space_have_their_means(store: Store) -> None:
     launch = run(store, parameters={"x": {"values": [-20 / 4, 1.0, 2.0]}, "level": {"values": [1, 7]}}, seeds=3)
     space = Space(bowl_spec(**{**SEARCH, "parameters": {"x": {"min": 0, "max": 10}}}), BOWL)
     found = earlier_cells([launch.files], space)
-    # The first x is out of the range, and a level of 7 is not what this sweep holds fixed.
+    # The first x is outside the range, and this sweep has another fixed level than 7.
     assert sorted((cell.values["x"], cell.values["level"]) for cell in found) == [(1.0, 1), (2.0, 1)]
     runs = runs_of(launch.files)
     for cell in found:
@@ -35,7 +35,7 @@ def test_cells_that_lie_in_the_space_come_with_their_means(store: Store) -> None
         assert cell.mean.values == pytest.approx((mine["loss"].mean(),))
 
 
-def test_cells_without_a_result_and_excluded_ones_are_left_out(store: Store) -> None:
+def test_excluded_cells_and_cells_without_a_result_are_left_out(store: Store) -> None:
     launch = run(store, parameters={"x": {"values": [0.0, 1.0]}, "trouble": {"values": [0, 2]}})
     axes = {"x": RANGE, "trouble": {"values": [0, 2]}}
     space = Space(bowl_spec(**{**SEARCH, "parameters": axes, "exclude": ["x > 0.5"]}), BOWL)
@@ -44,7 +44,7 @@ def test_cells_without_a_result_and_excluded_ones_are_left_out(store: Store) -> 
 
 
 @pytest.mark.parametrize("method", ["tpe", "gp", "cmaes", "nsga2"])
-def test_a_search_learns_from_them_before_its_first_proposal(store: Store, method: str) -> None:
+def test_a_search_learns_from_earlier_cells_before_its_first_proposal(store: Store, method: str) -> None:
     run(store, parameters={"x": {"min": -10, "max": 10, "points": 30}}, seeds=1)
     options = {"name": method, "startup": 4, "population": 5}
     launch = prepared(store, **{**SEARCH, "method": options, "start_from": ["bowls"]})
@@ -53,11 +53,11 @@ def test_a_search_learns_from_them_before_its_first_proposal(store: Store, metho
     assert len(proposals) == 6  # earlier cells do not count
     told = [trial.value for trial in search.trials() if trial.value is not None]
     assert len(told) == 30
-    if method != "nsga2":  # whose second generation still explores
+    if method != "nsga2":  # its second generation still explores
         assert sum(abs(p.values["x"] - 3) < 4 for p in proposals) >= 4
 
 
-def test_a_resumed_search_learns_from_what_it_had_then(store: Store) -> None:
+def test_a_resumed_search_learns_from_the_same_cells(store: Store) -> None:
     run(store, parameters={"x": {"values": [1.0, 2.0]}})
     changes = {**SEARCH, "start_from": ["bowls"]}
     before = search_of(prepared(store, **changes)).ask(2)
@@ -67,7 +67,7 @@ def test_a_resumed_search_learns_from_what_it_had_then(store: Store) -> None:
     assert [trial.value is not None for trial in after.trials()] == [True, True, False, False]
 
 
-def test_unknown_sweeps_and_those_of_another_task_are_refused(store: Store) -> None:
+def test_unknown_sweeps_and_sweeps_of_another_task_are_refused(store: Store) -> None:
     run(store)
     spec = bowl_spec(**{**SEARCH, "start_from": ["bowl", "bowls"]})
     with pytest.raises(SpecError, match=r"'bowl' is not a sweep of the store.*did you mean bowls"):
@@ -77,7 +77,7 @@ def test_unknown_sweeps_and_those_of_another_task_are_refused(store: Store) -> N
         refuse_unknown_sweeps(bowl_spec(**{**SEARCH, "start_from": ["single"]}), BOWL, store)
 
 
-def test_lost_proposals_are_taken_up_from_the_runs(store: Store) -> None:
+def test_lost_proposals_are_recovered_from_the_runs(store: Store) -> None:
     launch = run(store, **SEARCH)
     cells = set(runs_of(launch.files)["cell_id"])
     for name in launch.files.names("proposals"):
