@@ -128,9 +128,10 @@ def _within(was: Axis, now: Axis) -> bool:
 
 def _seeds(old: Spec, new: Spec) -> list[Problem]:
     if not set(old.seed_range) <= set(new.seed_range):
-        return [_changed("seeds", old.seeds, new.seeds, "keep all old seeds")]
-    was, now = (spec.seeds.first + max(spec.seeds.count, spec.seeds.up_to or 0) for spec in (old, new))
-    if now < was:
+        was, now = (f"{spec.seeds.count} from {spec.seeds.first}" for spec in (old, new))
+        return [_changed("seeds", was, now, "keep all old seeds")]
+    old_end, new_end = (spec.seeds.first + max(spec.seeds.count, spec.seeds.up_to or 0) for spec in (old, new))
+    if new_end < old_end:
         return [_changed("seeds.up_to", old.seeds.up_to, new.seeds.up_to, "some cells may have more seeds already")]
     return []
 
