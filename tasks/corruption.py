@@ -78,7 +78,7 @@ def corrupted(lanes: Lanes[Any], y: Tensor, classes: int, inputs: Inputs | None 
     rate = torch.tensor([params.noise_rate for params in lanes.params], dtype=torch.float64, device=lanes.device)
     if lanes.shape.corruption == "instance":
         assert inputs is not None, "instance-dependent noise needs the inputs"
-        return by_instance(lanes, y, classes, rate, inputs)
+        return instance_dependent(lanes, y, classes, rate, inputs)
     return _FIXED[lanes.shape.corruption](lanes, y, classes, rate)
 
 
@@ -109,7 +109,7 @@ def chosen(lanes: Lanes[Any], y: Tensor, classes: int, rate: Tensor, name: str =
     return torch.zeros_like(y, dtype=torch.bool).scatter(1, order, place < wanted.gather(1, label))
 
 
-def by_instance(
+def instance_dependent(
     lanes: Lanes[Any], y: Tensor, classes: int, rate: Tensor, inputs: Inputs, name: str = "corruption"
 ) -> Tensor:
     """Instance-dependent noise (Xia et al. 2020, Algorithm 2); (l n).

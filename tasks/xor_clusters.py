@@ -278,10 +278,10 @@ def _conditions(lanes: Lanes[Params], data: Data, c: Tensor, z: Tensor) -> dict[
 
 
 def _data(lanes: Lanes[Params]) -> Data:
-    return lanes.once("data", lambda: _made(lanes, on_gram=lanes.shape.dim >= lanes.shape.samples))
+    return lanes.once("data", lambda: _make_data(lanes, on_gram=lanes.shape.dim >= lanes.shape.samples))
 
 
-def _made(lanes: Lanes[Params], on_gram: bool) -> Data:
+def _make_data(lanes: Lanes[Params], on_gram: bool) -> Data:
     p = lanes.shape
     w = lanes.normal("w", p.width, p.dim) * lanes.column("init_scale") / math.sqrt(p.width * p.dim)
     x = _inputs(lanes, "train", p.samples, range(p.samples))

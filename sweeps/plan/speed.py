@@ -96,7 +96,7 @@ def measure_speed(
     task: Task[Any], values: Mapping[str, Value], device: torch.device, memory_bytes: int, most: int = PACK_SIZES[-1]
 ) -> Speed:
     """Measure pack sizes from one lane up to `most`, as long as larger packs are faster per run and fit into memory."""
-    allocator.keep_freed()
+    allocator.keep_freed_memory()
     make_deterministic(device)
     settings = task.settings(values)
     alone = _alone(task, settings, device)

@@ -69,7 +69,7 @@ class Worker:
         self, order: PackOrder, files: SweepFiles, device: torch.device, objectives: Sequence[str] = (),
         lane_stopper: LaneStopper | None = None,
     ) -> None:  # fmt: skip
-        allocator.keep_freed()
+        allocator.keep_freed_memory()
         make_deterministic(device)
         self.order = order
         self.objectives = objectives
@@ -109,11 +109,11 @@ class Worker:
         if not live:
             self.files.drop_checkpoint(self.order.id)
             self._drop_resumed()
-            allocator.give_back()
+            allocator.return_freed_memory()
             return Finished(*trained)
         if len(live) <= fewest:
             self.save()
-            allocator.give_back()
+            allocator.return_freed_memory()
             return Refill(*trained, self.pack_group.step)
         if time.monotonic() - self._saved_at > self._checkpoint_seconds:
             self.save()

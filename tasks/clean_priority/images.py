@@ -107,7 +107,7 @@ _ANGLES = ("clean", "noisy", "other")
 def init(lanes: Lanes[Params]) -> State:
     _segments(lanes)
     step = torch.zeros(len(lanes), dtype=torch.int64, device=lanes.device)
-    return {**image_training.started(lanes, _network(lanes)), "step": step}
+    return {**image_training.initial_state(lanes, _network(lanes)), "step": step}
 
 
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
@@ -194,7 +194,7 @@ def _relabelled(lanes: Lanes[Params], y: Tensor, classes: int, step: int) -> Ten
     """The labels y (l b) of a step, some of them replaced."""
     if not any(params.relabel_rate for params in lanes.params):
         return y
-    whole = image_training.filled_up(lanes, y)[:, None]
+    whole = image_training.padded_to_batch(lanes, y)[:, None]
     drawn = corruption.relabelled(lanes, whole, classes, lanes["relabel_rate"], range(step, step + 1))
     return drawn[:, 0, : y.shape[1]]
 

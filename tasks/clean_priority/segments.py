@@ -104,7 +104,7 @@ def measure_segment(
 
 def samples(lanes: Lanes[Any], segments: Segments, index: Tensor) -> tuple[Tensor, Tensor]:
     """Images (l b c h w) and given labels (l b) of training samples (l b)."""
-    x = image_training.scaled(lanes, image_training.taken(image_training.loaded(lanes).train_x, index))
+    x = image_training.scaled(lanes, image_training.shared_rows(image_training.loaded(lanes).train_x, index))
     return x, segments.given.gather(1, index)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mislabel.tasks.data import packages
 from mislabel.tasks.data.download import FetchError, Show, download
-from mislabel.tasks.data.folder import alone, md5_of
+from mislabel.tasks.data.folder import data_lock, md5_of
 from mislabel.tasks.data.torchvision_import import vision
 
 Tensors = tuple[Tensor, Tensor]
@@ -53,7 +53,7 @@ class Source:
 
     def fetch(self, root: Path, show: Show) -> str:
         """Fetch all files and check them; returns where they came from. FetchError if no source works."""
-        with alone(root, self.name):
+        with data_lock(root, self.name):
             if not self.faults(root):
                 return "there already"
             tried = []

@@ -16,27 +16,27 @@ VARIABLE = "MISLABEL_DATA"
 def data_folder(given: str | Path | None = None) -> Path:
     """The given folder, else that of the environment variable, else one in the user's cache."""
     chosen = given or os.environ.get(VARIABLE)
-    return Path(chosen).expanduser().absolute() if chosen else _usual_folder()
+    return Path(chosen).expanduser().absolute() if chosen else _default_folder()
 
 
 def folder_option(folder: Path) -> str:
     """The option that makes `mislabel data` use this folder, from any directory; empty for the default folder."""
-    return "" if folder == _usual_folder() else f" --folder {shlex.quote(str(folder))}"
+    return "" if folder == _default_folder() else f" --folder {shlex.quote(str(folder))}"
 
 
 def chosen_folder() -> str | None:
     """The data folder set for this process, as an absolute path for processes elsewhere; None if not set."""
     chosen = os.environ.get(VARIABLE)
-    return _wherever(chosen) if chosen else None
+    return _absolute(chosen) if chosen else None
 
 
 def choose_folder(folder: str | None) -> None:
     """Use this data folder from now on, in this process and those it starts; None changes nothing."""
     if folder:
-        os.environ[VARIABLE] = _wherever(folder)
+        os.environ[VARIABLE] = _absolute(folder)
 
 
-def _wherever(folder: str) -> str:
+def _absolute(folder: str) -> str:
     """The folder as an absolute path; ~ is resolved by the machine that uses it."""
     return folder if folder.startswith("~") else os.path.abspath(folder)
 
@@ -48,7 +48,7 @@ def shown(path: Path) -> str:
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Like `atomic_path`, but creates the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as unfinished:
@@ -56,7 +56,7 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def alone(folder: Path, name: str) -> Iterator[None]:
+def data_lock(folder: Path, name: str) -> Iterator[None]:
     """Let one process of this machine at a time work on the data set `name` in the folder; others wait."""
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / f".{name.replace('/', '-')}.lock"):
@@ -69,7 +69,7 @@ def md5_of(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _usual_folder() -> Path:
+def _default_folder() -> Path:
     return _cache() / "mislabel" / "data"
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mislabel.tasks.data.catalogue import SOURCES, Source
-from mislabel.tasks.data.folder import alone, data_folder, folder_option, shown, written_whole
+from mislabel.tasks.data.folder import atomic_file, data_folder, data_lock, folder_option, shown
 
 EMBEDDED = "digits"
 OWN = "images"
@@ -174,7 +174,7 @@ def keep(
 ) -> None:
     """Write the converted file of a data set."""
     tensors = {"train_x": train_x, "train_y": train_y, "test_x": test_x, "test_y": test_y}
-    with written_whole(_converted(root, name)) as path:
+    with atomic_file(_converted(root, name)) as path:
         torch.save({**tensors, "classes": list(classes), "checksum": checksum_of(tensors, classes)}, path)
     forget()
 
@@ -210,7 +210,7 @@ def repair(name: str, folder: str | Path | None = None) -> bool:
     try:
         _verify(name, root)
     except DamagedData:
-        with alone(root, name):
+        with data_lock(root, name):
             _convert(SOURCES[name], root)
         return True
     return False
@@ -239,7 +239,7 @@ def _loaded(name: str, root: Path) -> Images:
         source = SOURCES.get(name)
         if source is None or not source.is_there(root):
             raise AbsentData(name, root)
-        with alone(root, name):
+        with data_lock(root, name):
             if not path.exists():
                 if damaged := source.faults(root):
                     raise DataError(f"{'; '.join(damaged)}; fetch it again with: {command_for(name, root)}")

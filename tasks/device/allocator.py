@@ -14,7 +14,7 @@ _LARGEST = 2**31 - 1
 
 
 @cache
-def keep_freed() -> None:
+def keep_freed_memory() -> None:
     """Keep freed memory from now on, in this process. Does nothing if the C library is not glibc."""
     glibc = _glibc()
     if glibc is not None:
@@ -22,7 +22,7 @@ def keep_freed() -> None:
         glibc.mallopt(_TRIM_THRESHOLD, _LARGEST)
 
 
-def give_back() -> None:
+def return_freed_memory() -> None:
     """Return the memory that is free now to the system."""
     glibc = _glibc()
     if glibc is not None:

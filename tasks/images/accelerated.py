@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 import torch
 from torch import Tensor
 
-from mislabel.tasks.images.network import Network, Seen
+from mislabel.tasks.images.network import Network, Result
 
 AUTOCASTS = ("none", "bfloat16")
 
@@ -29,17 +29,17 @@ class Accelerated(Network):
     def __init__(self, network: Network, autocast: str, compiled: bool) -> None:
         super().__init__({**network.weights, **network.buffers})
         self._half = autocast == "bfloat16"
-        self._forward: Callable[..., Seen] = network.forward
+        self._forward: Callable[..., Result] = network.forward
         if compiled:
             refuse_without_compiler()
             _prepare_compiler()
             self._forward = torch.compile(network.forward)
 
-    def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Seen:
+    def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Result:
         own = {name: state[name] for name in (*self.weights, *self.buffers)}
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self._half):
             seen = self._forward(own, x, training=training, watch=watch)
-        return Seen(seen.outputs.to(x.dtype), seen.hidden, seen.buffers)
+        return Result(seen.outputs.to(x.dtype), seen.hidden, seen.buffers)
 
 
 def refuse_without_compiler() -> None:

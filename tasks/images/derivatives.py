@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mislabel.tasks.images.dense import DenseNetwork
-from mislabel.tasks.images.network import Network, Seen
+from mislabel.tasks.images.network import Network, Result
 
 Loss = Callable[[Tensor], Tensor]
 """From outputs (l b k) to a loss per lane (l)."""
@@ -17,7 +17,7 @@ Loss = Callable[[Tensor], Tensor]
 
 def gradients(
     network: Network, state: Mapping[str, Tensor], x: Tensor, loss: Loss, *, training: bool = True
-) -> tuple[dict[str, Tensor], Seen]:
+) -> tuple[dict[str, Tensor], Result]:
     """The gradient of each lane's loss with respect to its weights, by name, and the forward pass."""
     weights = {name: tensor.detach().requires_grad_() for name, tensor in network.trained(state).items()}
     with torch.enable_grad():
@@ -25,7 +25,7 @@ def gradients(
         # Lanes are independent, so the derivative of the sum is that of each lane.
         found = torch.autograd.grad(loss(seen.outputs).sum(), list(weights.values()))
     buffers = {name: tensor.detach() for name, tensor in seen.buffers.items()}
-    return dict(zip(weights, found, strict=True)), Seen(seen.outputs.detach(), buffers=buffers)
+    return dict(zip(weights, found, strict=True)), Result(seen.outputs.detach(), buffers=buffers)
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ A task derives its Params from `ImageTraining`, and then:
 
     data = image_training.loaded(lanes)                        # tensors on the device, shared by all lanes
     net = build(lanes.shape, data.size, outputs=len(data.classes))
-    state = image_training.started(lanes, net)                 # weights and optimizer state
+    state = image_training.initial_state(lanes, net)           # weights and optimizer state
     image_training.train(lanes, net, state, start, stop, loss) # in place
 
 Each lane shuffles the training images in every epoch, by its own seed.
@@ -89,7 +89,7 @@ def data_of(params: ImageTraining) -> dict[str, str]:
         text = f"batch: {params.batch:,} images per step are more than the {len(found.train_y):,} training images"
         raise DataError(f"{text}; make it smaller, or 0 for all")
     if isinstance(params, NetworkParams):
-        _refuse_unfit(params, found)
+        _check_network_fits(params, found)
     return {params.data: whole.checksum}
 
 
@@ -124,7 +124,7 @@ def scaled(lanes: Lanes[P], x: Tensor) -> Tensor:
     return x.sub_(mean.to(x.dtype)[:, None, None]).div_(deviation.to(x.dtype)[:, None, None])
 
 
-def started(lanes: Lanes[P], network: Network) -> dict[str, Tensor]:
+def initial_state(lanes: Lanes[P], network: Network) -> dict[str, Tensor]:
     """The initial state: weights, buffers, velocities of the optimizer, and each lane's order of images."""
     state = network.init(lanes)
     state |= initial_velocities(lanes, network, state)
@@ -174,7 +174,7 @@ def train(
     for at in range(start, stop):
         index = chosen(lanes, state, at)
         if whole is None:
-            batch = taken(x, index)
+            batch = shared_rows(x, index)
             batch = scaled(lanes, augmented(batch, at) if augmented else batch)
         else:
             batch = whole
@@ -201,12 +201,12 @@ def chosen(lanes: Lanes[P], state: dict[str, Tensor], step: int) -> Tensor:
     return state["order"][:, place * p.batch : (place + 1) * p.batch]
 
 
-def taken(x: Tensor, index: Tensor) -> Tensor:
+def shared_rows(x: Tensor, index: Tensor) -> Tensor:
     """Each lane's rows of a tensor x (n ...) that all lanes share, at the lane's indices (l b); (l b ...)."""
     return x.index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])
 
 
-def filled_up(lanes: Lanes[P], y: Tensor) -> Tensor:
+def padded_to_batch(lanes: Lanes[P], y: Tensor) -> Tensor:
     """Labels of a step (l b), padded to the size of a full batch.
 
     The last batch of an epoch may be smaller. It must draw as many random numbers as the others, or its numbers would
@@ -247,7 +247,7 @@ def _drop_epochs(drops: str, epochs: float) -> int:
     return sum(epochs >= float(word) for word in drops.split(",") if word.strip())
 
 
-def _refuse_unfit(params: Any, found: Images) -> None:
+def _check_network_fits(params: Any, found: Images) -> None:
     """Raise DataError if the network can't be trained on images or batches of this size."""
     size, depth = "×".join(map(str, found.size)), f" of depth {params.depth}" if params.depth else ""
     try:
@@ -255,20 +255,20 @@ def _refuse_unfit(params: Any, found: Images) -> None:
     except RuntimeError:
         text = f"network: images of {size} are too small for {params.network}{depth}"
         raise DataError(f"{text}; use a smaller depth or larger images") from None
-    if _takes_one(params, len(found.train_y)) and not _trains_on_one(network, found.size):
+    if _has_single_image_steps(params, len(found.train_y)) and not _trains_on_single_images(network, found.size):
         text = (
             f"batch: some steps have a single image of {size}, on which the batch norm of {params.network} can't train"
         )
         raise DataError(f"{text}; use another batch size or number of samples")
 
 
-def _takes_one(params: ImageTraining, count: int) -> bool:
+def _has_single_image_steps(params: ImageTraining, count: int) -> bool:
     """Whether some step has a single image: every step, or the last step of an epoch."""
     batch = params.batch or count
     return batch == 1 or (count % batch == 1 and params.steps > count // batch)
 
 
-def _trains_on_one(network: Network, size: tuple[int, int, int]) -> bool:
+def _trains_on_single_images(network: Network, size: tuple[int, int, int]) -> bool:
     """Whether a batch may be a single image. Batch norm has no variance over a single image of 1×1 features."""
     if not network.buffers:
         return True

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mislabel.tasks.images.architectures import KINDS, Kind
 from mislabel.tasks.images.layers import Declaration, Layers
-from mislabel.tasks.images.network import Network, Seen
+from mislabel.tasks.images.network import Network, Result
 
 # On a CPU, activations should fit into the cache. Lanes share an operation while their activations have at most
 # _SHARED_NUMBERS numbers; a lane's batch is processed in parts with at most _PART_NUMBERS.
@@ -29,7 +29,7 @@ class LayeredNetwork(Network):
         self._factors = declaration.factors
         super().__init__(declaration.weights)
 
-    def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Seen:
+    def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Result:
         own = {name: state[name] for name in (*self.weights, *self.buffers)}
         lanes = len(next(iter(own.values())))
         together = self._together(x)
@@ -48,7 +48,7 @@ class LayeredNetwork(Network):
             return 1 << 30
         return max(1, _SHARED_NUMBERS // (self._largest * max(1, x.shape[-4])))
 
-    def _in_parts(self, state: Mapping[str, Tensor], x: Tensor, lanes: int, training: bool, watch: bool) -> Seen:
+    def _in_parts(self, state: Mapping[str, Tensor], x: Tensor, lanes: int, training: bool, watch: bool) -> Result:
         """A pass that processes the images in parts, forward and backward, unless batch norm mixes them."""
         most = max(1, _PART_NUMBERS // self._largest) if x.device.type == "cpu" and self._largest else 1 << 30
         count = x.shape[-4]
@@ -57,17 +57,17 @@ class LayeredNetwork(Network):
         pieces = x.chunk(math.ceil(count / most), dim=-4)
         return _joined([self._pass(state, piece, lanes, training, watch) for piece in pieces], dim=1)
 
-    def _pass(self, state: Mapping[str, Tensor], x: Tensor, lanes: int, training: bool, watch: bool) -> Seen:
+    def _pass(self, state: Mapping[str, Tensor], x: Tensor, lanes: int, training: bool, watch: bool) -> Result:
         # For a single lane, with channels last, convolutions need not reorder the images.
         last = lanes == 1 and (self._together(x) == 1 or torch.is_autocast_enabled(x.device.type))
         net = Layers(state, lanes, training=training, watch=watch, start=self._start, ntk=self._ntk, channels_last=last)
         outputs = self._kind.build(net, x, *self._sizes)
-        return Seen(outputs, net.hidden, net.buffers)
+        return Result(outputs, net.hidden, net.buffers)
 
 
-def _joined(parts: Sequence[Seen], dim: int) -> Seen:
+def _joined(parts: Sequence[Result], dim: int) -> Result:
     """The results for parts of the lanes, or of the images, joined."""
-    return Seen(
+    return Result(
         torch.cat([part.outputs for part in parts], dim),
         {name: torch.cat([part.hidden[name] for part in parts], dim) for name in parts[0].hidden},
         {name: torch.cat([part.buffers[name] for part in parts]) for name in parts[0].buffers},

@@ -30,7 +30,7 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Result:
     """The result of one forward pass."""
 
     outputs: Tensor  # l b k
@@ -52,7 +52,7 @@ class Network(ABC):
         self.buffers = {name: weight for name, weight in declared.items() if not weight.trained}
 
     @abstractmethod
-    def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Seen:
+    def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Result:
         """A forward pass on images (l b c h w), or (b c h w) for the same images in all lanes.
 
         In training mode, batch norm uses the statistics of the batch. `watch` keeps the hidden activations.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mislabel.tasks.data.torchvision_import import vision
-from mislabel.tasks.images.network import Network, Seen, Weight
+from mislabel.tasks.images.network import Network, Result, Weight
 
 RESNETS = ("resnet18", "resnet34", "resnet50")
 _COUNTER = "num_batches_tracked"
@@ -41,16 +41,16 @@ class ModularNetwork(Network):
                 declared[name] = Weight(tuple(buffer.shape), constant=start, trained=False)
         super().__init__(declared)
 
-    def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Seen:
+    def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Result:
         lanes = len(state[next(iter(self.weights))])
         parts = [self._one(state, i, x if x.dim() == 4 else x[i], training, watch) for i in range(lanes)]
-        return Seen(
+        return Result(
             torch.stack([part.outputs for part in parts]),
             {name: torch.stack([part.hidden[name] for part in parts]) for name in parts[0].hidden},
             {name: torch.stack([part.buffers[name] for part in parts]) for name in parts[0].buffers},
         )
 
-    def _one(self, state: Mapping[str, Tensor], lane: int, x: Tensor, training: bool, watch: bool) -> Seen:
+    def _one(self, state: Mapping[str, Tensor], lane: int, x: Tensor, training: bool, watch: bool) -> Result:
         own = {name: state[name][lane] for name in self.weights}
         buffers = {name: state[name][lane] for name in self.buffers}
         if training:
@@ -70,14 +70,14 @@ class ModularNetwork(Network):
         finally:
             for hook in hooks:
                 hook.remove()
-        return Seen(outputs, hidden, buffers if training else {})
+        return Result(outputs, hidden, buffers if training else {})
 
     def _watched(self, hidden: dict[str, Tensor]) -> list[torch.utils.hooks.RemovableHandle]:
         """Record the outputs of the stem and of each block, which are after ReLU."""
 
         def keep(name: str) -> torch.utils.hooks.RemovableHandle:
             part = self._module.get_submodule(name)
-            return part.register_forward_hook(lambda module, given, said: hidden.update({name: said}))
+            return part.register_forward_hook(lambda module, given, output: hidden.update({name: output}))
 
         blocks = [f"layer{i}.{j}" for i in range(1, 5) for j, _ in enumerate(getattr(self._module, f"layer{i}"))]
         return [keep(name) for name in ("relu", *blocks)]

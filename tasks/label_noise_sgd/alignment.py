@@ -107,11 +107,11 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     pull = (lanes["step_size"][:, None] * data.variance).T.contiguous()  # d l
     goal = pull * data.target.T
     noted = {int(step) for times in _times(lanes).values() for step in times.ceil().tolist() if start < step <= stop}
-    looked = {step for step in range(start - start % BLOCK + BLOCK, stop + 1, BLOCK) if _is_looked_at(step)}
-    for begin, end in pairwise(sorted({start, stop} | noted | looked)):
+    checked = {step for step in range(start - start % BLOCK + BLOCK, stop + 1, BLOCK) if _is_checked(step)}
+    for begin, end in pairwise(sorted({start, stop} | noted | checked)):
         _train(a, w, pull, goal, end - begin)
         state |= {"a": a[:, 0].T.contiguous(), "w": w.permute(2, 0, 1).contiguous()}
-        if end in noted | looked:
+        if end in noted | checked:
             state |= _events(lanes, state, end)
     return state
 
@@ -154,7 +154,7 @@ def _train(a: Tensor, w: Tensor, pull: Tensor, goal: Tensor, steps: int) -> None
         a.add_(turned)
 
 
-def _is_looked_at(step: int) -> bool:
+def _is_checked(step: int) -> bool:
     return step % max(BLOCK, (1 << step.bit_length()) // 16) == 0
 
 
@@ -165,7 +165,7 @@ def _events(lanes: Lanes[Params], s: State, step: int) -> dict[str, Tensor]:
         name: torch.where(times[time].ceil() == step, metrics[metric].double(), s[name])
         for name, (metric, time) in _NOTED.items()
     }
-    now = (metrics["mean_alignment"] > ALIGNED) & s["aligned_step"].isnan() & _is_looked_at(step)
+    now = (metrics["mean_alignment"] > ALIGNED) & s["aligned_step"].isnan() & _is_checked(step)
     return {**noted, "aligned_step": torch.where(now, step, s["aligned_step"])}
 
 
@@ -182,10 +182,10 @@ def _neurons(data: Data, s: State) -> tuple[Tensor, Tensor]:
 
 
 def _data(lanes: Lanes[Params]) -> Data:
-    return lanes.once("data", lambda: _made(lanes))
+    return lanes.once("data", lambda: _make_data(lanes))
 
 
-def _made(lanes: Lanes[Params]) -> Data:
+def _make_data(lanes: Lanes[Params]) -> Data:
     p = lanes.shape
     inputs: Inputs = drawn_inputs(lanes, p.samples, p.dim)
     target = functional.normalize(lanes.normal("target", 1, p.dim) @ inputs.axes, dim=2)  # l 1 d

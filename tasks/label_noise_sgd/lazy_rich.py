@@ -122,7 +122,7 @@ class Outputs:
 
 def init(lanes: Lanes[Params]) -> State:
     _start(lanes)
-    state = image_training.started(lanes, _network(lanes))
+    state = image_training.initial_state(lanes, _network(lanes))
     shared = {"order": state.pop("order")} if lanes.shape.batch else {}
     return shared | {f"{name}.{own}": tensor for name in _names(lanes.shape.trained) for own, tensor in state.items()}
 
@@ -137,8 +137,8 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     whole = None if lanes.shape.batch else image_training.scaled(lanes, train_x)
     for step in range(start, stop):
         index = image_training.chosen(lanes, s, step)
-        x = image_training.scaled(lanes, image_training.taken(train_x, index)) if whole is None else whole
-        y = image_training.taken(targets, index)  # l b k
+        x = image_training.scaled(lanes, image_training.shared_rows(train_x, index)) if whole is None else whole
+        y = image_training.shared_rows(targets, index)  # l b k
         noisy_y = y + _noise(lanes, index, step, y.shape[2]) if any(map(_is_noisy, names)) else y
         rate = image_training.rate_at(lanes, step / per_epoch)
         for name, state in own.items():
@@ -259,10 +259,10 @@ def _in_parts(lanes: Lanes[Params], x: Tensor, outputs: Callable[[Tensor], Tenso
 
 
 def _start(lanes: Lanes[Params]) -> Start:
-    return lanes.once("start", lambda: _made(lanes))
+    return lanes.once("start", lambda: _make_start(lanes))
 
 
-def _made(lanes: Lanes[Params]) -> Start:
+def _make_start(lanes: Lanes[Params]) -> Start:
     network = _network(lanes)
     weights = network.init(lanes)
     return Start(tuple(weights.values()), _kernel(lanes, network, weights))

@@ -110,7 +110,7 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
         labels = data.y.gather(1, chosen) + signed(lanes, "noise", lanes["sigma"], steps=drawn)
         for block, at in blocks(drawn, BLOCK):
             _train(s["a"], s["w"], lane_rows(data.x, chosen[:, at]), labels[:, at], lanes["step_size"])
-            if _is_looked_at(block.stop):
+            if _is_checked(block.stop):
                 _note_events(lanes, data, s, block.stop)
     return s
 
@@ -162,7 +162,7 @@ def _train(a: Tensor, w: Tensor, x: Tensor, labels: Tensor, step_size: Tensor) -
     w.baddbmm_(moves.permute(1, 2, 0), x)
 
 
-def _is_looked_at(step: int) -> bool:
+def _is_checked(step: int) -> bool:
     return step % max(BLOCK, (1 << step.bit_length()) // 32) == 0
 
 
@@ -180,10 +180,10 @@ def _note_events(lanes: Lanes[Params], data: Data, s: dict[str, Tensor], step: i
 
 
 def _data(lanes: Lanes[Params]) -> Data:
-    return lanes.once("data", lambda: _made(lanes))
+    return lanes.once("data", lambda: _make_data(lanes))
 
 
-def _made(lanes: Lanes[Params]) -> Data:
+def _make_data(lanes: Lanes[Params]) -> Data:
     p = lanes.shape
     x = lanes.normal("x", p.samples, p.dim)
     direction = lanes.normal("target", p.dim)

@@ -161,10 +161,10 @@ def _signs(lanes: Lanes[Params], pairs: range) -> Tensor:
 
 
 def _data(lanes: Lanes[Params]) -> Data:
-    return lanes.once("data", lambda: _made(lanes))
+    return lanes.once("data", lambda: _make_data(lanes))
 
 
-def _made(lanes: Lanes[Params]) -> Data:
+def _make_data(lanes: Lanes[Params]) -> Data:
     p = lanes.shape
     inputs: Inputs = drawn_inputs(lanes, p.samples, p.dim)
     direction = lanes.normal("target", 1, p.dim)

@@ -109,12 +109,12 @@ _LAYERS = ("layer1.weight", "layer1.bias", "output.weight", "output.bias")
 
 
 def init(lanes: Lanes[Params]) -> State:
-    return {**image_training.started(lanes, _network(lanes)), "epoch": lanes["learning_rate"].double() * 0}
+    return {**image_training.initial_state(lanes, _network(lanes)), "epoch": lanes["learning_rate"].double() * 0}
 
 
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     if _has_two_layers(lanes.shape) and not any(params.weight_decay for params in lanes.params):
-        s = _with_two_layers_trained(lanes, s, start, stop)
+        s = _train_two_layers(lanes, s, start, stop)
     else:
         s = {name: tensor.clone() for name, tensor in s.items()}
         augmented = None if lanes.shape.augmentation == "none" else partial(_augmented, lanes)
@@ -167,7 +167,7 @@ def _has_two_layers(p: Params) -> bool:
     return kind == ("fc", 1, "standard", 1, "sgd", "none", "none", False)
 
 
-def _with_two_layers_trained(lanes: Lanes[Params], state: State, start: int, stop: int) -> State:
+def _train_two_layers(lanes: Lanes[Params], state: State, start: int, stop: int) -> State:
     data, per_epoch, s = image_training.loaded(lanes), image_training.epoch_steps(lanes), dict(state)
     w, b, a, c = (s[name] for name in _LAYERS)
     sgd = Sgd(w, b, a, c, lanes.shape.loss, both=lanes.shape.trained == "both")
@@ -179,7 +179,7 @@ def _with_two_layers_trained(lanes: Lanes[Params], state: State, start: int, sto
             targets = _targets(lanes, data.train_y[index][:, :, None], stretch)[:, :, 0]  # l t k
             rates = _rates(lanes, stretch, per_epoch)
             for _, at in blocks(stretch, BLOCK):
-                x = image_training.scaled(lanes, image_training.taken(data.train_x, index[:, at])).flatten(2)
+                x = image_training.scaled(lanes, image_training.shared_rows(data.train_x, index[:, at])).flatten(2)
                 sgd.train(x, targets[:, at], rates[:, at])
     return {**s, **dict(zip(_LAYERS, sgd.layers(), strict=True))}
 
@@ -194,7 +194,9 @@ def _rates(lanes: Lanes[Params], stretch: range, per_epoch: int) -> Tensor:
 
 def _training_loss(lanes: Lanes[Params], outputs: Tensor, index: Tensor, step: int) -> Tensor:
     y = image_training.loaded(lanes).train_y[index]  # l b
-    targets = _targets(lanes, image_training.filled_up(lanes, y)[:, None], range(step, step + 1))[:, 0, : y.shape[1]]
+    targets = _targets(lanes, image_training.padded_to_batch(lanes, y)[:, None], range(step, step + 1))[
+        :, 0, : y.shape[1]
+    ]
     return _losses(lanes, outputs, targets).mean(dim=1)
 
 

@@ -50,7 +50,7 @@ class Batches:
     def images(self, index: Tensor) -> Tensor:
         """The images at these indices, as bytes on the lanes' device; (l s c h w)."""
         x, device = self.data.train_x, self._lanes.device
-        batch = image_training.taken(x, index.to(x.device))
+        batch = image_training.shared_rows(x, index.to(x.device))
         if device.type == "cuda" and not x.is_cuda:
             batch = batch.pin_memory()  # copies at twice the speed, while the GPU computes
         return batch.to(device, non_blocking=True)

@@ -269,10 +269,10 @@ def _least_distance(centres: Tensor) -> Tensor:
 
 
 def _data(lanes: Lanes[Params]) -> Data:
-    return lanes.once("data", lambda: _made(lanes))
+    return lanes.once("data", lambda: _make_data(lanes))
 
 
-def _made(lanes: Lanes[Params]) -> Data:
+def _make_data(lanes: Lanes[Params]) -> Data:
     p = lanes.shape
     start = lanes.normal("w", p.width, p.dim) * lanes.column("init_scale")
     centres = functional.normalize(lanes.normal("centres", p.samples, p.dim), dim=2)

@@ -17,7 +17,7 @@ from mislabel.tasks.images.accelerated import accelerated
 from mislabel.tasks.images.architectures import KINDS, Kind
 from mislabel.tasks.images.layered import LayeredNetwork
 from mislabel.tasks.images.layers import Declaration, Layers
-from mislabel.tasks.images.network import Network, Seen
+from mislabel.tasks.images.network import Network, Result
 from mislabel.tasks.images.torchvision_resnets import RESNETS, ModularNetwork
 
 FEATURES = "features"
@@ -59,10 +59,10 @@ class Encoder(Network):
         self._projected(declaration, torch.empty(1, 2, features, device="meta"))
         super().__init__({**backbone.weights, **backbone.buffers, **declaration.weights})
 
-    def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Seen:
+    def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Result:
         seen = (self._trained if training else self.backbone).forward(state, x, training=training, watch=watch)
         net = Layers(state, len(seen.outputs), training=training, start="torch")
-        return Seen(self._projected(net, seen.outputs), {**seen.hidden, FEATURES: seen.outputs}, seen.buffers)
+        return Result(self._projected(net, seen.outputs), {**seen.hidden, FEATURES: seen.outputs}, seen.buffers)
 
     def features(self, state: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Features of images (b c h w), or of each lane's images (l b c h w), in evaluation mode; (l b m)."""

@@ -67,13 +67,13 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
-def evaluated(lanes: Lanes[Any], f: Encoder, views: Views, state: State, last: bool) -> dict[str, Tensor]:
+def feature_metrics(lanes: Lanes[Any], f: Encoder, views: Views, state: State, last: bool) -> dict[str, Tensor]:
     """The metrics; those of the probe are nan if it is not trained."""
     p, data = lanes.shape, loaded(lanes)
     k, count = len(data.classes), len(data.train_y)
     bank = min(p.bank or count, count)
     chosen = torch.arange(bank, device=lanes.device) * count // bank
-    y, given = data.train_y[chosen], labels_given(lanes, data)[:, chosen]
+    y, given = data.train_y[chosen], noisy_labels(lanes, data)[:, chosen]
     train = features(lanes, f, views, state, data.train_x, chosen)
     test = features(lanes, f, views, state, data.test_x)
     noisy = any(params.noise_rate for params in lanes.params)
@@ -90,7 +90,7 @@ def evaluated(lanes: Lanes[Any], f: Encoder, views: Views, state: State, last: b
         "knn_accuracy": knn,
         "noisy_knn_accuracy": voted(given) if noisy else knn,
         "true_label": data.train_y.expand(len(lanes), -1),
-        "given_label": labels_given(lanes, data),
+        "given_label": noisy_labels(lanes, data),
     }
     nothing = torch.full_like(knn, torch.nan)
     if p.probe == "never" or (p.probe == "end" and not last):
@@ -114,7 +114,7 @@ def features(
     return found
 
 
-def labels_given(lanes: Lanes[Any], data: Images) -> Tensor:
+def noisy_labels(lanes: Lanes[Any], data: Images) -> Tensor:
     """The noisy labels of the training images; (l n)."""
 
     def inputs(part: slice) -> Tensor:

@@ -25,7 +25,7 @@ def neighbour_classes(
     y = train_y.expand(train.shape[:2])
     rows = max(1, _CHUNK // y.numel())
     with torch.autocast(train.device.type, enabled=False):
-        parts = [_voted(train, y, part, classes, neighbours, temperature) for part in torch.split(test, rows, dim=1)]
+        parts = [_vote(train, y, part, classes, neighbours, temperature) for part in torch.split(test, rows, dim=1)]
     return torch.cat(parts, dim=1)
 
 
@@ -43,7 +43,7 @@ def neighbour_accuracy(
     return (found == test_y).to(train_x.dtype).mean(dim=1)
 
 
-def _voted(train: Tensor, y: Tensor, test: Tensor, classes: int, neighbours: int, temperature: float) -> Tensor:
+def _vote(train: Tensor, y: Tensor, test: Tensor, classes: int, neighbours: int, temperature: float) -> Tensor:
     cosine, nearest = torch.bmm(test, train.mT).topk(min(neighbours, train.shape[1]), dim=2)  # l m k
     voters = y[:, None, :].expand(-1, test.shape[1], -1).gather(2, nearest)
     # Subtract the largest cosine, so that the exponential does not overflow; the order of the votes stays the same.

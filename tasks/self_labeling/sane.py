@@ -39,7 +39,7 @@ from mislabel.tasks.self_labeling.batches import AUGMENTATIONS, Batches, crop_si
 from mislabel.tasks.self_labeling.contrast import contrast, key_set, log_similarity, one_hot, one_hot_contrast, unit
 from mislabel.tasks.self_labeling.encoders import ENCODERS, LAYERED, Encoder, encoder, loadable
 from mislabel.tasks.self_labeling.evaluation import METRICS as FEATURE_METRICS
-from mislabel.tasks.self_labeling.evaluation import Evaluation, evaluated, labels_given
+from mislabel.tasks.self_labeling.evaluation import Evaluation, feature_metrics, noisy_labels
 from mislabel.tasks.self_labeling.keys import NO_SAMPLE, Dictionary, enqueued, random_dictionary
 from mislabel.tasks.self_labeling.mixup import MIXUPS, beta, mixed, partners
 from mislabel.tasks.self_labeling.quality import quality
@@ -176,7 +176,7 @@ class Losses:
 
 def init(lanes: Lanes[Params]) -> State:
     f = _encoder(lanes)
-    labels_given(lanes, loaded(lanes))
+    noisy_labels(lanes, loaded(lanes))
     w = f.init(lanes)
     dictionary = random_dictionary(lanes, lanes.shape.dictionary, f.dim)
     state = w | {f"{_TARGET}{name}": w[name].clone() for name in f.weights}
@@ -283,7 +283,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "beta": now.refined.beta.mean(dim=1),
         "positive_similarity": cosines.diagonal(dim1=1, dim2=2).mean(dim=1),
         "key_similarity": cosines[:, :, batches.size :].mean(dim=(1, 2)),
-        **evaluated(lanes, f, batches.views, s, last=step == lanes.shape.steps),
+        **feature_metrics(lanes, f, batches.views, s, last=step == lanes.shape.steps),
         **_quality(now, batches.data, index, s["key_samples"]),
     }
 

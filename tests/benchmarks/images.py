@@ -94,11 +94,11 @@ def _there(data: str) -> bool:
 
 def _training(settings: dict[str, Any], lanes: int, steps: int) -> Callable[[], None]:
     """Train for this many steps as a task does in a worker."""
-    allocator.keep_freed()
+    allocator.keep_freed_memory()
     pack = Lanes([Params(learning_rate=0.01, **settings)] * lanes, range(lanes))
     data = image_training.loaded(pack)
     network = build(pack.shape, data.size, outputs=len(data.classes))
-    state = image_training.started(pack, network)
+    state = image_training.initial_state(pack, network)
 
     def loss(outputs: Tensor, index: Tensor, step: int) -> Tensor:
         return functional.cross_entropy(outputs.mT, data.train_y[index], reduction="none").mean(dim=1)

@@ -41,7 +41,7 @@ def packed_against_alone() -> Iterator[Figure]:
 
 def _run_step_seconds(name: str, lanes: int) -> float:
     """The fastest of several stretches from the middle of training, without measuring."""
-    allocator.keep_freed()
+    allocator.keep_freed_memory()
     task = find_task(name)
     settings = task.params()
     pack = Pack(task, Lanes([settings] * lanes, range(lanes)))

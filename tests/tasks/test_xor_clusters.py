@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack
-from mislabel.tasks.xor_clusters import CAPTURED, GRID, REACH, Params, _data, _inputs, _made, conflicts, task
+from mislabel.tasks.xor_clusters import CAPTURED, GRID, REACH, Params, _data, _inputs, _make_data, conflicts, task
 
 LOW = Params(samples=24, dim=6, width=10, test_samples=20, steps=30, step_size=0.3, precision="float64", frames=8)
 HIGH = Params(samples=16, dim=60, width=20, test_samples=20, steps=500, step_size=2.0, precision="float64", frames=8)
@@ -172,7 +172,7 @@ def test_training_on_the_gram_matrix_equals_training_on_the_weights(params: Para
     results = []
     for on_gram in (False, True):
         lanes = Lanes([params] * 3, range(3))
-        lanes.once("data", partial(_made, lanes, on_gram))
+        lanes.once("data", partial(_make_data, lanes, on_gram))
         assert (_data(lanes).train.base is not None) == on_gram
         results.append(task.measure(lanes, task.advance(lanes, task.init(lanes), 0, params.steps)))
     for name, on_weights in results[0].items():

@@ -36,7 +36,7 @@ def drawn_rounds(lanes: Lanes[Any], name: str, step: int, images: int, times: in
     )
 
 
-def strengthened(x: Tensor, rounds: Rounds) -> Tensor:
+def with_rounds(x: Tensor, rounds: Rounds) -> Tensor:
     """Images of bytes x (n c h w) after these rounds."""
     kinds = torch.arange(_NONE + 1, device=x.device)
     # This waits for the device: the number of images of each operation is needed here.

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from mislabel.tasks.images.augmentation import blur, colours, crops
 from mislabel.tasks.images.augmentation.colours import Jitter
-from mislabel.tasks.images.augmentation.strong import drawn_rounds, strengthened
+from mislabel.tasks.images.augmentation.strong import drawn_rounds, with_rounds
 from mislabel.tasks.lanes import Lanes
 
 # The number of images whose pixels are counted at once.
@@ -66,7 +66,7 @@ class Views:
         # on every device and in every pack, however the last bit was rounded.
         changed = self._changed(lanes, name, x, step).mul_(255).add_(0.501).to(torch.uint8)
         rounds = drawn_rounds(lanes, name, step, x.shape[1], self.strong_times, self.strong_chance)
-        return self._normalized(_numbers(strengthened(changed, rounds), lanes.dtype)).reshape(
+        return self._normalized(_numbers(with_rounds(changed, rounds), lanes.dtype)).reshape(
             *x.shape[:3], self.size, self.size
         )
 
@@ -120,14 +120,14 @@ def imagenet(size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> View
 
 def statistics(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel of images x (n c h w), where white is 1."""
-    counts = [_counted(channel).double() for channel in x.unbind(dim=1)]
+    counts = [_histogram(channel).double() for channel in x.unbind(dim=1)]
     levels = torch.arange(256, dtype=torch.float64, device=x.device) / 255
     means = [count @ levels / count.sum() for count in counts]
     variances = [count @ (levels - mean) ** 2 / count.sum() for count, mean in zip(counts, means, strict=True)]
     return tuple(map(float, means)), tuple(float(variance) ** 0.5 for variance in variances)
 
 
-def _counted(x: Tensor) -> Tensor:
+def _histogram(x: Tensor) -> Tensor:
     """The number of pixels of x (n h w) with each of the 256 values; (256).
 
     Images are counted in parts, because counting converts bytes to wider numbers, which may not fit for a whole data

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mislabel.tasks.data.folder import alone, choose_folder, chosen_folder, data_folder, md5_of, shown, written_whole
+from mislabel.tasks.data.folder import atomic_file, choose_folder, chosen_folder, data_folder, data_lock, md5_of, shown
 
 
 def test_the_folder_is_given_or_named_by_the_environment_or_in_the_cache(
@@ -26,10 +26,10 @@ def test_a_path_is_shown_with_a_tilde() -> None:
 
 def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "file"
-    with pytest.raises(ZeroDivisionError), written_whole(path) as unfinished:
+    with pytest.raises(ZeroDivisionError), atomic_file(path) as unfinished:
         unfinished.write_text(f"half {1 / 0}")
     assert list(path.parent.iterdir()) == []
-    with written_whole(path) as unfinished:
+    with atomic_file(path) as unfinished:
         unfinished.write_text("whole")
         assert not path.exists()
     assert [each.name for each in path.parent.iterdir()] == ["file"]
@@ -38,7 +38,7 @@ def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
 
 
 def _hold(folder: Path, marks: Path) -> None:
-    with alone(folder, "mnist"):
+    with data_lock(folder, "mnist"):
         first = not marks.exists()
         marks.touch()
         time.sleep(0.2)

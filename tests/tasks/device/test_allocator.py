@@ -20,10 +20,10 @@ def pages():
     return int(open("/proc/self/statm").read().split()[1])
 
 fresh = faults()
-allocator.keep_freed()
+allocator.keep_freed_memory()
 faults()
 kept, held = faults(), pages()
-allocator.give_back()
+allocator.return_freed_memory()
 print(fresh, kept, held - pages())
 """
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mislabel.tasks.images.augmentation.colours import Jitter
 from mislabel.tasks.images.augmentation.operations import OPERATIONS, apply_each
-from mislabel.tasks.images.augmentation.strong import drawn_rounds, strengthened
+from mislabel.tasks.images.augmentation.strong import drawn_rounds, with_rounds
 from mislabel.tasks.images.augmentation.views import Views, cifar10
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.training import Training
@@ -133,7 +133,7 @@ def test_tables_by_hand() -> None:
 def test_rounds_are_a_loop_over_images(channels: int) -> None:
     x = pictures(120, size=(channels, 16, 16))
     rounds = drawn_rounds(lanes_of(3, 4), "a", 9, 60, times=5, chance=0.5)
-    out = strengthened(x.clone(), rounds)
+    out = with_rounds(x.clone(), rounds)
     for i, image in enumerate(x):
         right = as_pil(image)
         for turn in range(5):

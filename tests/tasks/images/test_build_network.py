@@ -9,7 +9,7 @@ from mislabel.tasks.images.architectures import KINDS
 from mislabel.tasks.images.build_network import build, has_batch_norm, network_conflicts
 from mislabel.tasks.images.derivatives import along, gradients
 from mislabel.tasks.images.layered import LayeredNetwork
-from mislabel.tasks.images.network import Seen
+from mislabel.tasks.images.network import Result
 from mislabel.tasks.lanes import Lanes
 from tests.tasks.images.small import (
     SMALL,
@@ -83,7 +83,7 @@ def test_processing_batches_in_parts_changes_nothing(kind: str, shared: bool, mo
     sizes: list[int] = []
     plain = LayeredNetwork._pass
 
-    def counted(self: LayeredNetwork, own: dict[str, Tensor], x: Tensor, lanes: int, *how: bool) -> Seen:
+    def counted(self: LayeredNetwork, own: dict[str, Tensor], x: Tensor, lanes: int, *how: bool) -> Result:
         sizes.append(x.shape[-4])
         return plain(self, own, x, lanes, *how)
 

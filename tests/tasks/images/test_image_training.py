@@ -49,7 +49,7 @@ def loss_of(lanes: Lanes[Params], seen: list[Tensor] | None = None) -> Callable[
 
 def networks(lanes: Lanes[Params]) -> tuple[Network, dict[str, Tensor]]:
     network = build(lanes.shape, image_training.loaded(lanes).size, outputs=2)
-    return network, image_training.started(lanes, network)
+    return network, image_training.initial_state(lanes, network)
 
 
 def trained(lanes: Lanes[Params], *stops: int, seen: list[Tensor] | None = None) -> dict[str, Tensor]:

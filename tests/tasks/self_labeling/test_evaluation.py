@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.self_labeling.batches import Batches
-from mislabel.tasks.self_labeling.evaluation import evaluated, features, labels_given
+from mislabel.tasks.self_labeling.evaluation import feature_metrics, features, noisy_labels
 from mislabel.tasks.self_labeling.neighbours import neighbour_accuracy
 from mislabel.tasks.self_labeling.sane import Params, _encoder, task
 
@@ -17,7 +17,7 @@ SMALL = Params(samples=200, test_samples=100, batch=32, depth=2, width=4, neighb
 
 def measured(*settings: Params, last: bool = True) -> dict[str, Tensor]:
     lanes = Lanes(settings, range(len(settings)))
-    return evaluated(lanes, _encoder(lanes), Batches(lanes).views, task.init(lanes), last)
+    return feature_metrics(lanes, _encoder(lanes), Batches(lanes).views, task.init(lanes), last)
 
 
 def test_accuracies_are_those_of_the_features_of_whole_images() -> None:
@@ -26,7 +26,7 @@ def test_accuracies_are_those_of_the_features_of_whole_images() -> None:
     train, test = (features(lanes, f, batches.views, state, x) for x in (batches.data.train_x, batches.data.test_x))
     assert train.shape == (2, 200, 8)
     expected = neighbour_accuracy(train, batches.data.train_y, test, batches.data.test_y, 10, neighbours=7)
-    found = evaluated(lanes, f, batches.views, state, last=True)
+    found = feature_metrics(lanes, f, batches.views, state, last=True)
     assert torch.equal(found["knn_accuracy"], expected)
     assert (found["probe_accuracy"] > 0.15).all()
 
@@ -51,7 +51,7 @@ def test_wrong_labels_lower_only_the_noisy_metrics() -> None:
 def test_noise_may_depend_on_the_images() -> None:
     settings = replace(SMALL, noise_rate=0.4, corruption="instance")
     lanes = Lanes([settings], [0])
-    wrong = (labels_given(lanes, Batches(lanes).data) != Batches(lanes).data.train_y).double().mean().item()
+    wrong = (noisy_labels(lanes, Batches(lanes).data) != Batches(lanes).data.train_y).double().mean().item()
     assert wrong == pytest.approx(0.4, abs=0.15)
 
 
