@@ -122,7 +122,7 @@ def test_a_stored_sweep_continues_with_the_runs_that_it_has(store: Store, add: A
     sweep = mislabel.load(store.address, "bowls")
     assert sweep.runs["slope"].value_counts().to_dict() == {0.0: 6, 0.25: 6}
     assert set(sweep.runs["material"]) == {"wood"}
-    assert sweep.cells("loss", by="slope")["n"].tolist() == [6, 6]
+    assert sweep.cells("loss", by="slope")["runs"].tolist() == [6, 6]
     assert len(sweep.read("curves", where={"slope": 0.0})) == 6 * 3
 
 
