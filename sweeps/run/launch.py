@@ -293,7 +293,12 @@ def refuse_other_spec(spec: Spec, task: Task[Any], files: SweepFiles) -> None:
     stored = files.read_text("spec.yaml")
     if stored is None:
         return
-    changes = incompatible_changes(spec_from_stored(stored), spec, task)
+    old = spec_from_stored(stored)
+    if task.earlier and (columns := files.columns("runs")):
+        # Runs from before a parameter was added had its earlier value, which need not be its default.
+        added = {name: value for name, value in task.earlier.items() if name not in columns}
+        old = old.model_copy(update={"parameters": {**added, **old.parameters}})
+    changes = incompatible_changes(old, spec, task)
     if changes:
         raise SpecError(
             f"{files.address} is a sweep with another spec; give this one another name, or keep what it had", changes

@@ -9,7 +9,7 @@ A cell that is proposed again gets the same number of seeds once more. The new t
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from optuna.trial import FrozenTrial
 
@@ -258,9 +258,10 @@ class Search:
             self._study.finish(number, mean)
 
     def _restore_trial(self, stored: StoredTrial, same_axes: bool) -> None:
-        number = self._study.add_stored(stored, same_axes)
+        values = {**self.space.task.earlier, **stored.values}
+        number = self._study.add_stored(replace(stored, values=values), same_axes)
         if number is not None:
-            self._proposals.add(self._cell_id(stored.values), dict(stored.values), number)
+            self._proposals.add(self._cell_id(values), values, number)
 
     def _cell_id(self, values: Mapping[str, Value]) -> str:
         return cell_id(self.space.task, values)

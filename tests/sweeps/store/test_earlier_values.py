@@ -178,6 +178,19 @@ def test_a_search_continues_with_the_cells_that_it_proposed(store: Store, add: A
     assert mislabel.load(store.address, "bowls").runs["cell_id"].nunique() == 9
 
 
+def test_a_search_runs_its_unfinished_proposals_with_the_earlier_value(store: Store, add: Add) -> None:
+    files = run(store, **SEARCH).files
+    cells = set(files.read("runs", ["cell_id"])["cell_id"].to_pylist())
+    for table in ("runs", "curves", "arrays"):
+        for part in files.parts(table):
+            files.remove(f"{table}/{part}.parquet")
+    add(slope=SLOPE)
+    assert run(store, **SEARCH).driver.progress.statuses == {"done": 6 * 2}
+    runs = mislabel.load(store.address, "bowls").runs
+    assert set(runs["cell_id"]) == cells
+    assert set(runs["slope"]) == {0.0}
+
+
 def test_the_earlier_value_must_be_a_valid_one() -> None:
     later = with_parameters(BOWL, slope=(float, knob(0.0, between=(-1, 1), earlier=2.0, help="slope of the table")))
     with pytest.raises(ValueError, match=r"Later\.slope: earlier: 2\.0"):
