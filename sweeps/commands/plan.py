@@ -1,4 +1,4 @@
-"""`mislabel plan`: what a spec would run."""
+"""`mislabel plan`: show what a spec would run."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 @options.sets
 @options.quick
 @click.option(
-    "--workers", type=click.IntRange(1), help="How many packs run at once. Default: as many as this machine can."
+    "--workers", type=click.IntRange(1), help="How many packs run at once. Default: as many as this machine can run."
 )
-@click.option("--retry-failed", is_flag=True, help="Count what failed before as to be run again.")
+@click.option("--retry-failed", is_flag=True, help="Count failed runs as missing.")
 @options.as_json
 def command(
     spec: str,
@@ -31,10 +31,10 @@ def command(
     retry_failed: bool,
     as_json: bool,
 ) -> None:
-    """Check SPEC.yaml and say what it would run: cells, runs, how many the store has, packs, memory and time.
+    """Check SPEC.yaml and show what it would run: cells, runs, how many the store has, packs, memory and time.
 
-    The time comes from training each shape for a moment on this machine, unless the spec wants a GPU and there is none
-    here. Nothing is written.
+    To estimate the time, each shape is trained for a moment on this machine, unless the spec wants a GPU and this
+    machine has none. Nothing is written.
     """
     import os
 
@@ -48,7 +48,7 @@ def command(
     read, task = read_spec(spec, overrides, quick)
     slots = workers or max(1, int((os.cpu_count() or 1) // read.resources.cpu))
     torch.set_num_threads(max(1, int(read.resources.cpu)))
-    # Elsewhere a GPU's packs would be tried on a CPU, which takes long and tells nothing.
+    # Measuring a GPU's packs on a CPU would take long and say nothing.
     device, profiler = torch.device("cpu"), None
     if read.resources.gpu:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -105,14 +105,14 @@ def _text(plan: "Plan") -> str:
         ("budget", _budget(spec)),
         ("in store", f"{plan.runs - plan.missing:,}"),
         ("to run", f"{plan.missing:,} ({steps})"),
-        ("packs", f"{plan.packs:,} of {shown} runs, {shapes}, {resumed} to go on from"),
+        ("packs", f"{plan.packs:,} of {shown} runs, {shapes}, {resumed} to continue from"),
         ("memory", f"{amount(plan.pack_bytes)} in the largest pack"),
-        ("elsewhere", ", ".join(f"{n:,} of these in {name}, to be taken over" for name, n in plan.elsewhere.items())),
+        ("elsewhere", ", ".join(f"{n:,} of these in {name}, to be copied" for name, n in plan.elsewhere.items())),
         ("time", f"about {time} on {count(plan.workers, 'worker')}, from a trial of each shape on this machine"),
     ]
     if spec.resources.gpu and not plan.expected_seconds:
         rows = [row for row in rows if row[0] not in ("packs", "memory", "time")]
-        rows.append(("time", f"not known: a pack wants {spec.resources.gpu:g} GPU, and this machine has none"))
+        rows.append(("time", f"unknown: a pack wants {spec.resources.gpu:g} GPU, and this machine has none"))
     if not plan.missing:
         rows = [row for row in rows if row[0] not in ("packs", "memory", "time")]
     return columns([row for row in rows[1:] if row[1]], rows[0])
@@ -123,10 +123,10 @@ def _cells(plan: "Plan") -> str:
     if method.learns:
         share = max(branch.spec.budget.cells or 0 for branch in plan.space.branches())
         blind = method.name in ("tpe", "gp", "cmaes") and share <= method.startup and not plan.spec.start_from
-        late = f"; all at random, as method.startup = {method.startup} asks for" if blind else ""
-        return f"{plan.cells:,}, proposed as results come in{late}"
+        late = f"; all at random, because method.startup is {method.startup}" if blind else ""
+        return f"{plan.cells:,}, proposed as results arrive{late}"
     if asked is not None and plan.cells < asked:
-        return f"{plan.cells:,}; {asked:,} are asked for, but no more exist or were found"
+        return f"{plan.cells:,}; the spec asks for {asked:,}, but no more were found"
     return f"{plan.cells:,}"
 
 
@@ -144,8 +144,8 @@ def _firsts(spec: "Spec") -> str:
     from mislabel.sweeps.formatting import count
 
     given = f"{count(len(spec.try_first), 'cell')} to try first" if spec.try_first else ""
-    learnt = f"learns from {', '.join(spec.start_from)}" if spec.start_from else ""
-    return ", ".join(filter(None, (given, learnt)))
+    learned = f"learns from {', '.join(spec.start_from)}" if spec.start_from else ""
+    return ", ".join(filter(None, (given, learned)))
 
 
 def _budget(spec: "Spec") -> str:
@@ -157,19 +157,19 @@ def _budget(spec: "Spec") -> str:
 
 
 def stopping_in_words(spec: "Spec") -> str:
-    """When runs are given up, or nothing."""
+    """The stopping rule in words; empty if there is none."""
     rule = spec.early_terminate
     if rule is None:
         return ""
     begin, it = f"{rule.type} from step {rule.min_steps:,} on", f"a {rule.per}"
     match rule.type:
         case "asha":
-            how = f"whenever steps have grown {rule.eta}-fold, one {rule.per} in {rule.eta} goes on"
+            how = f"whenever the steps have grown {rule.eta}-fold, the best of {rule.eta} {rule.per}s continues"
         case "hyperband":
-            how = f"as asha, one {rule.per} in {rule.eta} goes on, in groups that are judged from ever later steps"
+            how = f"like asha with {rule.eta} {rule.per}s, in groups that are first compared at different steps"
         case "median":
-            how = f"{it} that is worse than the median of {rule.min_cells} or more is given up"
+            how = f"{it} that is worse than the median of at least {rule.min_cells} is stopped"
         case "patience":
             gain = f" of at least {rule.min_gain:g}" if rule.min_gain else ""
-            how = f"{it} that is without a gain{gain} for {rule.patience or 0:,} steps is given up"
+            how = f"{it} without a gain{gain} for {rule.patience or 0:,} steps is stopped"
     return f"{begin}: {how}"

@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 @options.data
 @options.mlflow
 @options.sets
-@click.option("--quick", is_flag=True, help="The small version of each experiment: minutes instead of an hour.")
-@click.option("--check", is_flag=True, help="Run nothing; judge the claims on what the store has.")
+@click.option("--quick", is_flag=True, help="Run the small version of each experiment: minutes instead of an hour.")
+@click.option("--check", is_flag=True, help="Run nothing; check the claims with the runs in the store.")
 @click.option("--inline", is_flag=True, help="Run in this process, without Ray.")
 @click.option("--address", envvar="RAY_ADDRESS", metavar="RAY", help="A running Ray cluster. Default: start one here.")
 @click.option("--no-mlflow", is_flag=True, help="Write no MLflow view now.")
-@click.option("--markdown", is_flag=True, help="Print the claims that were judged as a table in Markdown.")
+@click.option("--markdown", is_flag=True, help="Print the checked claims as a Markdown table.")
 @options.as_json
 def command(
     names: tuple[str, ...], store: str, tracking_uri: str | None, overrides: tuple[str, ...], quick: bool, check: bool,
     inline: bool, address: str | None, no_mlflow: bool, markdown: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    """Run experiments of the papers with their settings and seeds, and judge the papers' claims by the results.
+    """Run the papers' experiments with their settings and seeds, and check the papers' claims with the results.
 
     A claim is a quantity and a region in which the paper's statement holds. It is confirmed where the 95 % interval
     over seeds lies in the region, not confirmed where it lies outside, undecided where it reaches across the edge.
 
     \b
       mislabel reproduce                          # list all experiments and the state of their claims
-      mislabel reproduce xor-clusters/theorem1    # run one, then judge its claims
-      mislabel reproduce all --quick              # the lot, made small
-      mislabel reproduce all --check              # judge again, run nothing
+      mislabel reproduce xor-clusters/theorem1    # run one, then check its claims
+      mislabel reproduce all --quick              # the small version of all of them
+      mislabel reproduce all --check              # check again, run nothing
 
-    Interrupted, the same command continues. Exit code 1: a run failed, or a claim was not confirmed.
+    After an interruption, the same command continues. Exit code 1: a run failed, or a claim was not confirmed.
     """
     from mislabel.sweeps.papers.bundled import chosen_experiments
 
@@ -83,7 +83,7 @@ def _run(
             say(f"[{i + 1}/{len(chosen)}] {experiment}")
             spec, task = read_spec(spec_path(experiment), overrides, quick)
             if len(chosen) > 1 and spec.resources.gpu and not venue.has_gpus():
-                say("left out: it wants a GPU, and there is none; --quick has its small version")
+                say("skipped: it wants a GPU, and there is none; --quick runs its small version")
                 continue
             try:
                 ended = run_and_report(spec, task, at, venue, uri)
@@ -101,7 +101,7 @@ def _run(
 
 
 def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
-    """What the store says of each claim of the experiment."""
+    """Check each claim of the experiment with the runs in the store."""
     import mislabel
     from mislabel.analysis.claims.claim import Finding, judged
     from mislabel.analysis.claims.registry import CLAIMS
@@ -116,20 +116,20 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
     sweep = mislabel.load(store, name)
     absent = _absent_cells(sweep)
     if absent:
-        say(f"{experiment}: cells without a run in {store}: {absent:,}; nothing is judged before all have one")
+        say(f"{experiment}: {absent:,} cells have no run in {store}; claims are checked once all have one")
         return [Finding(claim) for claim in claims]
     found = []
     for claim in claims:
         try:
             found.append(judged(claim, sweep))
         except (MislabelError, KeyError, ValueError) as error:
-            say(f"{experiment}: {claim.quantity}: can't be judged yet: {error}")
+            say(f"{experiment}: {claim.quantity}: can't be checked yet: {error}")
             found.append(Finding(claim))
     return found
 
 
 def _absent_cells(sweep: "Sweep") -> int:
-    """How many of the cells that the spec names have no run that came to an end; a search names none."""
+    """How many cells of the spec have no ended run; 0 for a search, whose spec names no cells."""
     from mislabel.sweeps.cells.space import Space
     from mislabel.sweeps.store.run_index import RunIndex
     from mislabel.tasks.registry import find_task
@@ -143,7 +143,7 @@ def _absent_cells(sweep: "Sweep") -> int:
 
 
 def _page(experiment: str, findings: "list[Finding]") -> str:
-    """Each claim with the paper's word, our estimate, the theory's prediction and the verdict."""
+    """Each claim with the paper's statement, our estimate, the theory's prediction and the verdict."""
     lines = [experiment]
     for finding in findings:
         claim = finding.claim

@@ -107,13 +107,6 @@ class ProgressLine:
             finally:
                 self._bar = None
 
-    def say(self, text: str) -> None:
-        """Print a message without disturbing the bar."""
-        if self._bar is not None:
-            self._bar[0].console.print(text, highlight=False)
-        else:
-            sys.stderr.write(text + "\n")
-
     def update(self) -> None:
         if self._bar is not None:
             progress, task = self._bar

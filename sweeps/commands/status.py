@@ -1,4 +1,4 @@
-"""`mislabel status`: how far a sweep is."""
+"""`mislabel status`: show the progress of a sweep."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ from mislabel.sweeps.commands import options
 @options.store
 @options.as_json
 def command(name: str, store: str, as_json: bool) -> None:
-    """Say how far a sweep is: runs by status, what is running, time left, failures with their reason."""
+    """Show the progress of a sweep: runs by status, running runs, time left, and failures with their errors."""
     from mislabel.cluster.jobs.queue_view import entries_of_store, is_starting
     from mislabel.sweeps.commands.list import state_of
     from mislabel.sweeps.commands.screen import columns
@@ -33,22 +33,13 @@ def command(name: str, store: str, as_json: bool) -> None:
     progress = files.read_json("progress.json") or {}
     runs = files.read("runs", ["run_id", "status", "error"]) if files.parts("runs") else None
     statuses = Counter(runs["status"].to_pylist()) if runs else Counter()
-    errors = (
-        {
-            run: e.splitlines()[0]
-            for run, e in zip(runs["run_id"].to_pylist(), runs["error"].to_pylist(), strict=True)
-            if e
-        }
-        if runs
-        else {}
-    )
+    failures = zip(runs["run_id"].to_pylist(), runs["error"].to_pylist(), strict=True) if runs else ()
+    errors = {run: error.splitlines()[0] for run, error in failures if error}
     state = state_of(progress)
     if as_json:
-        told = {
-            key: progress.get(key)
-            for key in ("cells", "runs", "running", "seconds_left", "updated_at", "stopped_because")
-        }
-        options.put_json({"name": name, "state": state, **told, "statuses": dict(statuses), "errors": errors})
+        keys = ("cells", "runs", "running", "seconds_left", "updated_at", "stopped_because")
+        shown = {key: progress.get(key) for key in keys}
+        options.put_json({"name": name, "state": state, **shown, "statuses": dict(statuses), "errors": errors})
         return
     rows = [("state", state), ("cells", f"{progress.get('cells') or 0:,}"), ("runs", f"{progress.get('runs') or 0:,}")]
     rows += [(status, f"{number:,}") for status, number in sorted(statuses.items())]
@@ -58,9 +49,9 @@ def command(name: str, store: str, as_json: bool) -> None:
             rows.append(("time left", duration(progress["seconds_left"])))
     if progress.get("stopped_because"):
         rows.append(("because", progress["stopped_because"]))
-    rows.append(("heard of", str(progress.get("updated_at", "never"))))
+    rows.append(("updated", str(progress.get("updated_at", "never"))))
     click.echo(columns(rows, ("sweep", name)))
     for run, error in list(errors.items())[:10]:
         options.say(f"run {run} failed: {error}")
     if state in ("died", "stopped"):
-        options.say("`mislabel run` or `mislabel submit` with its spec continues it")
+        options.say("run `mislabel run` or `mislabel submit` with its spec to continue")

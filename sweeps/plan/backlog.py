@@ -75,9 +75,9 @@ class Backlog:
 
     def missing_seeds(self, cell: str) -> list[int]:
         """The cell's seeds that are missing in the store and that this launch has not begun."""
-        begun = self._begun.get(cell, ())
         missing = self.index.missing_seeds(cell, self.seeding.of(cell), self.plan.retry)
-        return [seed for seed in missing if seed not in begun]
+        begun = self._begun.get(cell)
+        return [seed for seed in missing if seed not in begun] if begun else missing
 
     def orders(self, cells: Callable[[], Iterable[Cells]]) -> Iterator[PackOrder]:
         """The missing runs of these cells as packs: one pack per checkpoint, then packs of the planned sizes."""

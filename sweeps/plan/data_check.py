@@ -18,16 +18,16 @@ from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task
 
 _SHOWN = len("sha256:") + 8
-# Cells of a search's space that are looked at to know which data it may ask for.
+# How many cells are drawn from a search's space to find the data sets that it may read.
 _DRAWN = 256
 
 
 class DataMissingError(MislabelError):
-    """Data must be fetched before the sweep can run."""
+    """The sweep needs data sets that must be fetched first."""
 
 
 def datasets_of(plan: Plan, files: SweepFiles) -> dict[str, str]:
-    """The data sets that the plan's runs read, by name, with their checksums. One error for all that is wrong."""
+    """The data sets that the plan's runs read, with their checksums. Raises one error for everything that is wrong."""
     found: dict[str, str] = {}
     wrong: dict[str, None] = {}
     for values in _cells(plan):
@@ -40,13 +40,13 @@ def datasets_of(plan: Plan, files: SweepFiles) -> dict[str, str]:
     if changed := changed_data(found, files):
         raise MislabelError(
             f"{files.address}: {', '.join(changed)} had other contents when its runs were trained; "
-            "give the sweep another name, or bring back the data"
+            "give the sweep another name, or restore the data"
         )
     return found
 
 
 def _cells(plan: Plan) -> Iterable[Mapping[str, Value]]:
-    """A cell of each shape; of a search, whose cells are not known yet, one for all words that shapes may have."""
+    """A cell of each shape. For a search, a cell for each combination of the text values of shape parameters."""
     if not plan.spec.method.learns:
         return [group.values for group in plan.groups.values()]
     words = [name for name, each in plan.task.parameters.items() if each.kind == "shape" and each.type is str]
@@ -60,28 +60,28 @@ def _cells(plan: Plan) -> Iterable[Mapping[str, Value]]:
 
 
 def changed_data(found: Mapping[str, str], files: SweepFiles) -> list[str]:
-    """Of these data sets, those that an earlier launch of the sweep had with another checksum."""
+    """Those of the data sets that had another checksum in an earlier launch of the sweep."""
     known = [launch.get("data") or {} for launch in files.launches()]
     return sorted({name for data in known for name in data if found.get(name, data[name]) != data[name]})
 
 
 class OtherDataError(MislabelError):
-    """A machine has other data than the sweep was launched with: mend it there, then retry the runs that failed."""
+    """A data set differs between machines: correct it there, then retry the failed runs."""
 
 
 def refuse_other_data(task: Task[Any], order: PackOrder) -> None:
-    """OtherDataError where the pack would read other contents here than where its sweep was launched.
+    """Raise OtherDataError if a data set that the pack reads differs from the driver's.
 
-    What is absent is left to the task, which fetches it as it was published, or says that it is absent.
+    Missing data sets are left to the task: it fetches the published version, or raises an error.
     """
     other = {name: here for name, there in order.data.items() if (here := _checksum(name, there)) != there}
-    # A task that is asked may look at every image: it is not, where all is well.
+    # The task may read every image to answer, so we ask only if a checksum differs.
     if other and (wrong := _read(task, order, list(other))):
         raise OtherDataError("; ".join(_difference(name, other[name], order.data[name]) for name in wrong))
 
 
 def _checksum(name: str, otherwise: str) -> str:
-    """Of the data set as it is here, or the other one where it is absent, or a set that only the task knows."""
+    """The checksum of the data set on this machine; `otherwise` if it is missing or only the task knows it."""
     try:
         return images(name).checksum
     except (AbsentData, DataError):
@@ -89,12 +89,12 @@ def _checksum(name: str, otherwise: str) -> str:
 
 
 def _read(task: Task[Any], order: PackOrder, names: list[str]) -> list[str]:
-    """Those of the names that the pack reads, with other contents by the task's own account."""
+    """Those of the data sets that the pack reads and that the task finds to be different."""
     try:
         found = task.data(task.settings(order.values(0)))
     except AbsentData:
         return []
-    except DataError:  # these contents lack something that the run asks for
+    except DataError:  # the data set lacks something that the run needs
         return names
     return [name for name in names if found.get(name, order.data[name]) != order.data[name]]
 

@@ -1,4 +1,4 @@
-"""A pack to be trained, as plain values that can be sent to any worker and kept beside a checkpoint."""
+"""The order to train a pack, as plain values that can be sent to any worker and stored with a checkpoint."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,20 +14,20 @@ class PackOrder:
     sweep: str
     task: str
     common: Mapping[str, Value]
-    """Parameters in which all runs agree; every shape is among them."""
+    """Parameters that are equal in all runs, including all shape parameters."""
     columns: Mapping[str, Sequence[Value]]
-    """The others, a value per run."""
+    """The other parameters, with a value per run."""
     cells: Sequence[str]
     seeds: Sequence[int]
     attempt: int = 1
     resume: Sequence[str] = ()
-    """Packs from whose checkpoints to go on; lanes of theirs that this order does not want are dropped."""
+    """Packs whose checkpoints this one continues. Their lanes that are not in this order are dropped."""
     refill: bool = False
-    """Whether other runs of this shape wait, so that a pack that has lost half of its lanes is filled up with them."""
+    """Whether other runs of this shape wait. A pack that lost half of its lanes is then merged with them."""
     keep_weights: bool = False
-    """Whether the weights of runs that are trained to the end are kept."""
+    """Whether to store the weights of runs that are trained to the end."""
     data: Mapping[str, str] = field(default_factory=dict)
-    """The sweep's data sets, with their checksums where it was launched; those of other packs may be among them."""
+    """The sweep's data sets, with their checksums on the driver's machine. This pack need not read all of them."""
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -54,12 +54,12 @@ class PackOrder:
         return PackOrder(**{**asdict(self), **chosen, **changes})
 
     def halves(self) -> "list[PackOrder]":
-        """The order in two, to find out which run makes it fail."""
+        """Two orders with half of the runs each, to find the run that fails."""
         middle = len(self) // 2
         return [self.select(range(middle), resume=()), self.select(range(middle, len(self)), resume=())]
 
     def joined(self, other: "PackOrder") -> "PackOrder":
-        """One order for the runs of both, which agree on every shape."""
+        """One order for the runs of both, which have the same shape."""
         agree = {k: v for k, v in self.common.items() if k in other.common and other.common[k] == v}
         names = [name for name in (*self.common, *self.columns) if name not in agree]
         columns = {name: [*self._column(name), *other._column(name)] for name in names}

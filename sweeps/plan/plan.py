@@ -151,7 +151,7 @@ def _count_cells(space: Space, index: RunIndex, checkpoints: Mapping[str, str], 
 
 
 def _count_search(space: Space, index: RunIndex, checkpoints: Mapping[str, str], retry: bool) -> Plan:
-    """Count a sweep whose cells a search will propose. Its shapes are not known yet: a sample cell stands for all."""
+    """Count a sweep whose cells a search will propose. Its shapes are not known yet, so we use a sample cell."""
     spec = space.spec
     cells = spec.budget.cells or 0
     runs = cells * spec.seeds.count

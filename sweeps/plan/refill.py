@@ -1,8 +1,8 @@
-"""Packs that have lost lanes to early stopping wait here to be filled up with others that have come as far.
+"""Packs emptied by early stopping wait here to be merged with others at the same step.
 
-Lanes of a pack share each operation, so a pack of few lanes pays nearly as much for a step as a full one. Runs that
-survive a rung are therefore checkpointed there, and go on together with the survivors of other packs; meanwhile workers
-begin runs that wait. Where parked packs have come unequally far, those behind catch up first.
+Lanes of a pack share each operation, so a step of a nearly empty pack costs almost as much as a step of a full one.
+Runs that survive a rung are therefore checkpointed there and continue together with the survivors of other packs. In
+the meantime, workers begin other runs. If parked packs are at different steps, those behind catch up first.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from mislabel.sweeps.plan.backlog import Backlog
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.plan import Shape, shape_of
 
-# So many full packs may be waiting in pieces that have come unequally far.
+# Parked packs at different steps are merged once they have enough lanes for this many full packs.
 _MOST_PACKS = 2
 
 
@@ -27,13 +27,13 @@ class RefillQueue:
         self._backlog = backlog
         self._parked: dict[Shape, list[Parked]] = defaultdict(list)
         self._most: dict[Shape, int] = {}
-        """Of shapes whose packs did not fit into memory, how many lanes may."""
+        """The largest number of lanes, for shapes whose packs did not fit into memory."""
 
     def __len__(self) -> int:
         return sum(map(len, self._parked.values()))
 
     def put(self, order: PackOrder, step: int) -> None:
-        """Park what is left of a pack; `step` is how far it has come."""
+        """Park the rest of a pack, which is at this step."""
         self._parked[self._shape(order)].append(Parked(order, step))
 
     def holds(self, order: PackOrder) -> bool:
@@ -41,7 +41,7 @@ class RefillQueue:
         return bool(self._parked[self._shape(order)])
 
     def full(self) -> PackOrder | None:
-        """A full pack of runs that have come equally far, or of those furthest behind where very many wait."""
+        """A full pack of runs at the same step; if very many wait, a pack of those furthest behind."""
         for shape, parked in self._parked.items():
             size = self._size(parked[0].order) if parked else 0
             lanes: dict[int, int] = defaultdict(int)
@@ -55,29 +55,29 @@ class RefillQueue:
         return None
 
     def next(self) -> PackOrder | None:
-        """What is parked of one shape as one order, up to the planned size, though it is no full pack."""
+        """Parked packs of one shape as one order, even if that is not a full pack."""
         shape, parked = next(((shape, parked) for shape, parked in self._parked.items() if parked), ((), []))
         return self._joined(shape, parked, self._size(parked[0].order)) if parked else None
 
     def filled(self, order: PackOrder) -> PackOrder:
-        """An order that is no full pack, together with parked packs of its shape that find room in it."""
+        """The order, merged with parked packs of its shape that fit into it."""
         shape = self._shape(order)
         room = self._size(order) - len(order)
         fitting = [pack for pack in self._parked[shape] if len(pack.order) <= room]
         return order.joined(self._joined(shape, fitting, room)) if fitting else order
 
     def limit(self, order: PackOrder, lanes: int) -> None:
-        """From now on, packs of the order's shape have so many lanes at most."""
+        """From now on, packs of the order's shape have at most this many lanes."""
         shape = self._shape(order)
         self._most[shape] = min(lanes, self._most.get(shape, lanes))
 
     def fitting(self, order: PackOrder) -> list[PackOrder]:
-        """The order, in pieces where its shape has a limit."""
+        """The order, split if its shape has a limit."""
         most = self._most.get(self._shape(order), len(order))
         return [order.select(range(i, min(i + most, len(order)))) for i in range(0, len(order), most)]
 
     def _joined(self, shape: Shape, among: list[Parked], size: int) -> PackOrder:
-        """One order of these packs, those behind first, as many as fit; the first always does."""
+        """Merge these packs, those behind first, until the size is reached; the first one always fits."""
         joined: PackOrder | None = None
         for pack in sorted(among, key=lambda pack: pack.step):
             if joined is None or len(joined) + len(pack.order) <= size:

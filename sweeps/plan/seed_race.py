@@ -1,11 +1,10 @@
-"""A race between cells: those that may still be the best are run from more seeds, clear losers are left as they are.
+"""A race between cells: cells that may be the best get more seeds; cells that are clearly worse do not.
 
-All cells begin with `seeds.count` seeds. In each round the cells in the race double their seeds, up to `seeds.up_to`,
-and each is compared with the leader, the cell of the best mean: seeds are common to all cells, so by the differences
-seed by seed (a paired t test, one-sided). A cell that is worse beyond doubt leaves the race. The level of the test is
-shared out over rounds and cells, so that whoever leads by luck, the best cell is dropped in at most one race in twenty.
-A race ends when one cell is left or all have `up_to` seeds. Cells that diverged, failed or were stopped early take no
-part.
+All cells start with `seeds.count` seeds. In each round, the cells in the race double their seeds, up to `seeds.up_to`.
+Then each is compared with the leader, the cell with the best mean, by a one-sided paired t test: all cells have the
+same seeds. A cell that is significantly worse leaves the race. The level of the test is divided by the number of rounds
+and cells, so that the best cell is dropped in at most one race in twenty, even if another cell leads by luck. A race
+ends when one cell is left or all have `up_to` seeds. Cells that diverged, failed or were stopped early do not race.
 """
 
 import math
@@ -25,38 +24,35 @@ from mislabel.sweeps.store.cell_means import Mean, Means
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.tasks.parameters import Value
 
-# The chance that the best cell is dropped.
+# The probability that the best cell is dropped.
 _ERROR = 0.05
 
 
 class Race:
-    """One race in each branch of a sweep; what it decides follows from the means alone, after a restart as before."""
+    """One race in each branch of a sweep. Its decisions depend on the means alone, so a restart changes nothing."""
 
     def __init__(self, spec: Spec, means: Means) -> None:
         assert spec.seeds.up_to is not None
         self.means = means
         self.seeds = spec.seeds.count
-        """Seeds of the cells that are in the race."""
+        """How many seeds the cells in the race have."""
         self.racing: list[list[str]] = []
-        """The cells in the race, branch by branch; the leader of each comes first."""
+        """The cells in the race by branch; the leader comes first."""
         self._up_to = spec.seeds.up_to
         self._level = _ERROR / max(1, math.ceil(math.log2(self._up_to / self.seeds)))
         self._sign = 1 if means.goal == "minimize" else -1
         self._begun = False
 
     def begin(self, branches: Iterable[Iterable[str]]) -> None:
-        """Put the cells in the race. All of them have ended with the seeds that the spec gives them."""
+        """Start the race of these cells, all of which have ended with the seeds of the spec."""
         if not self._begun:
             self.racing = [self._comparable(cells) for cells in branches]
             self._begun = True
 
-    def go_on(self) -> list[str]:
-        """The cells that are to get more seeds now: until these have ended, there is nothing to decide.
-
-        None are left when the race is over.
-        """
+    def next_round(self) -> list[str]:
+        """The cells that get more seeds now; empty if the race is over. Call this again when they have ended."""
         while self.seeds < self._up_to:
-            self.racing = [self._left(self._comparable(cells)) for cells in self.racing]
+            self.racing = [self._contenders(self._comparable(cells)) for cells in self.racing]
             contenders = [cell for cells in self.racing for cell in cells if len(cells) > 1]
             if not contenders:
                 return []
@@ -72,14 +68,14 @@ class Race:
     def _comparable(self, cells: Iterable[str]) -> list[str]:
         return [cell for cell in cells if (mean := self.means.of(cell)) is not None and mean.comparable]
 
-    def _left(self, cells: list[str]) -> list[str]:
-        """The leader, and those that are not worse than it beyond doubt."""
+    def _contenders(self, cells: list[str]) -> list[str]:
+        """The leader, and the cells that are not significantly worse."""
         if len(cells) < 2:
             return cells
         seeds = self.means.seeding.of(cells[0])
         values = self._sign * np.array([[self.means.by_seed(cell)[seed][0] for seed in seeds] for cell in cells])
         leader = int(values.mean(axis=1).argmin())
-        worse = beyond_doubt(values - values[leader], self._level / (len(cells) - 1))
+        worse = significantly_positive(values - values[leader], self._level / (len(cells) - 1))
         return [cells[leader], *(cell for i, cell in enumerate(cells) if i != leader and not worse[i])]
 
 
@@ -121,7 +117,7 @@ class SeedRaceSource:
 
     def _round(self) -> Iterator[PackOrder]:
         self.race.begin(cells_by_branch(self.plan.spec, self._cells))
-        contenders = self.race.go_on()
+        contenders = self.race.next_round()
         if not contenders:
             return
         cells = self._chunk(contenders)
@@ -145,7 +141,7 @@ def race_is_on(spec: Spec, index: RunIndex, retry: bool) -> bool:
         return False
     race = Race(spec, Means(spec, index, retry))
     race.begin(cells_by_branch(spec, index.cells(list(spec.axes()))))
-    return bool(race.go_on())
+    return bool(race.next_round())
 
 
 def cells_by_branch(spec: Spec, cells: Mapping[str, Mapping[str, Value]]) -> list[list[str]]:
@@ -157,13 +153,13 @@ def cells_by_branch(spec: Spec, cells: Mapping[str, Mapping[str, Value]]) -> lis
     return [cells for _, cells in sorted(branches.items())]
 
 
-def beyond_doubt(differences: np.ndarray, level: float) -> np.ndarray:
-    """Which rows (one value per seed) have a mean above 0, by a one-sided t test at this level."""
+def significantly_positive(differences: np.ndarray, level: float) -> np.ndarray:
+    """Which rows (one value per seed) have a mean significantly above 0, by a one-sided t test at this level."""
     count = differences.shape[1]
     if count < 2:
         return np.zeros(len(differences), bool)
     mean, error = differences.mean(axis=1), differences.std(axis=1, ddof=1) / math.sqrt(count)
-    with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0: no difference at all, which is no doubt removed
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0: no difference, so not significant
         t = mean / error
     worse: np.ndarray = stats.t.sf(t, count - 1) < level
     return worse

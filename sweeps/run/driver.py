@@ -1,6 +1,6 @@
-"""The driver's side of a sweep: hands out packs, takes back what became of them, and knows when it is over.
+"""The driver of a sweep: it hands out packs, handles the workers' reports, and knows when the sweep is over.
 
-The inline runner and the Ray Tune searcher both only pass on what this says.
+The inline runner and the Ray Tune searcher call it; they decide nothing.
 """
 
 import logging
@@ -29,14 +29,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Handed:
-    """An order that a worker has."""
+    """An order that a worker trains."""
 
     order: PackOrder
     left: dict[str, int]
-    """Its runs that have not ended, and their lanes."""
+    """The runs that have not ended, and their lanes."""
 
     def rest(self, **changes: Any) -> PackOrder | None:
-        """An order for the runs that have not ended; None where all have."""
+        """An order for the runs that have not ended; None if all have."""
         return self.order.select(list(self.left.values()), **changes) if self.left else None
 
 
@@ -52,9 +52,9 @@ class Driver:
         self.stop_reason: StopReason | None = None
         self.broken: StoreError | None = None
         self.errors: dict[str, str] = {}
-        """Run id and reason of each failure."""
+        """The error of each failed run, by run id."""
         self.best_cell: dict[str, Value] = {}
-        """What varies, in the best cell that this launch completed."""
+        """The values of the axes in the best cell that this launch completed."""
         self._source = source
         self._source_is_dry = False
         self._again: deque[PackOrder] = deque()
@@ -63,17 +63,17 @@ class Driver:
         self._begun = has
         self._planned_run_work = self.progress.work / max(1, plan.missing)
         self._closed: StopReason | None = None
-        """Why no further runs are begun; those that were are finished."""
+        """Why no more runs are begun. Runs that have begun are finished."""
 
     def next(self) -> PackOrder | None:
-        """A pack to run, or None: none now, or, when `over`, none ever."""
+        """A pack to train, or None: there is none now, or none at all if the sweep is `over`."""
         self._watch_budget()
         if self.stop_reason:
             return None
         try:
             order = self._again.popleft() if self._again else self._refill_queue.full() or self._to_begin()
             order = order or self._refill_queue.next()
-        except StoreError as error:  # a search keeps its proposals there
+        except StoreError as error:  # a search writes its proposals to the store
             self.break_off(error)
             return None
         if order is None:
@@ -88,13 +88,13 @@ class Driver:
         return order
 
     def _may_be_refilled(self, order: PackOrder) -> bool:
-        """Whether there are, or may be, other runs for the lanes that a stopping rule empties."""
+        """Whether other runs can take the lanes that a stopping rule empties."""
         if not self.plan.spec.early_terminate:
             return False
         return self._refill_queue.holds(order) or not (self._source_is_dry or self._closed)
 
     def _to_begin(self) -> PackOrder | None:
-        """The next pack of the source, or as much of it as the budget of runs has room for."""
+        """The next pack of the source, cut to the remaining budget of runs."""
         if self._closed:
             return None
         order = self._source.next()
@@ -102,7 +102,7 @@ class Driver:
         if order is None:
             return None
         most = self.plan.spec.budget.runs
-        # What goes on from a checkpoint was begun by an earlier launch.
+        # Runs with a checkpoint were begun by an earlier launch.
         room = len(order) if most is None or order.resume else max(0, min(len(order), most - self._begun))
         self._begun += room
         self._note_begun(order, room)
@@ -122,12 +122,12 @@ class Driver:
 
     @property
     def over(self) -> bool:
-        """True when no pack is running, and none is left over that would still be handed out."""
+        """True if no pack is running and no begun run waits to be handed out again."""
         return not self._running and (self.stop_reason is not None or not self._left_over)
 
     @property
     def _left_over(self) -> bool:
-        """Whether runs that were begun wait to be handed out again."""
+        """Whether begun runs wait to be handed out again."""
         return bool(self._again or len(self._refill_queue))
 
     @property
@@ -140,7 +140,7 @@ class Driver:
         self.stop_reason = self.stop_reason or reason
 
     def report(self, report: Report) -> None:
-        """Take in what a worker says of its pack."""
+        """Handle a worker's report about its pack."""
         self.progress.first_report = self.progress.first_report or time.monotonic() - report.train_seconds
         self.progress.steps_done += report.run_steps
         self.progress.train_seconds += report.train_seconds
@@ -171,7 +171,7 @@ class Driver:
         self._close_if_idle()
 
     def lost(self, pack: str, error: str) -> None:
-        """The pack's worker died too often; its runs are recorded as lost, and run again by the next launch."""
+        """The pack's workers died too often: record its runs as lost. The next launch runs them again."""
         handed = self._released(pack)
         if handed is not None and (rest := handed.rest()):
             _log.warning("pack %s: lost with %d runs: %s", pack, len(rest), error.splitlines()[0] if error else "")
@@ -179,7 +179,7 @@ class Driver:
         self._close_if_idle()
 
     def break_off(self, error: StoreError) -> None:
-        """The store can't be written: going on would only lose work."""
+        """The store can't be written: stop, because further work would be lost."""
         self.broken = self.broken or error
         self.stop(StopReason(StopCause.STORE_FAILED, str(error)))
 
@@ -190,14 +190,14 @@ class Driver:
         return handed
 
     def _close_if_idle(self) -> None:
-        """A budget of runs ends the sweep when all that were begun have ended."""
+        """Stop when the budget of runs is used up and all begun runs have ended."""
         if self._closed and not self._running and not self._left_over:
             self.stop(self._closed)
 
     def _did_not_fit(self, handed: Handed, pack: str, error: str) -> None:
-        """Go on in halves, from the pack's checkpoint where it has one; packs of this shape are smaller from now on.
+        """Continue in halves from the pack's checkpoint, if there is one; packs of this shape are smaller from now on.
 
-        To take up a checkpoint, all of its lanes have to fit: what still does not fit then starts over.
+        To load a checkpoint, all of its lanes have to fit into memory. If they do not, the runs start over.
         """
         rest = handed.rest(resume=() if handed.order.resume else (pack,))
         if rest is None:
@@ -209,7 +209,7 @@ class Driver:
         self._again.append(rest)
 
     def _failed(self, order: PackOrder | None, error: str) -> None:
-        """Find the run at fault by halving; a single run that fails is recorded with its reason."""
+        """Find the run at fault by halving the pack; a single run that fails is recorded with its error."""
         if order is None:
             return
         if len(order) > 1:
@@ -232,7 +232,7 @@ class Driver:
             self._ended(outcome)
 
     def _ended_in(self, handed: Handed, outcome: Outcome) -> None:
-        """A run of a pack that goes on with the others has ended; a restarted worker may say so again."""
+        """A run has ended while its pack continues; a restarted worker may report it again."""
         lane = handed.left.pop(run_id(outcome.cell, outcome.seed), None)
         if lane is None:
             return

@@ -1,4 +1,4 @@
-"""What a running sweep says of itself to other processes: that it lives, how far it is, that it should stop."""
+"""How a running sweep and other processes communicate through the store: progress, and requests to stop."""
 
 import os
 import platform
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 FILE = "progress.json"
 STOP = "stop"
-"""The file that says why a sweep is stopping: written by its driver, or by another process that wants it to stop."""
+"""The file with the reason why a sweep stops, written by its driver or by `mislabel stop`."""
 _EVERY_SECONDS = 2.0
-# A driver on another machine that has not been heard of for this long is taken for dead.
+# A driver on another machine that has not written its progress for this long counts as dead.
 _SILENT_SECONDS = 60.0
 
 
@@ -28,13 +28,13 @@ class Heartbeat:
     """Writes the sweep's progress every few seconds while it runs."""
 
     def __init__(self, files: SweepFiles, driver: "Driver") -> None:
-        self.files = files.with_patience(0)  # the next beat comes anyway
+        self.files = files.with_patience(0)  # if writing fails, the next beat comes soon
         self.driver = driver
         self._last = 0.0
         self._stop_written = False
 
     def beat(self, state: str = "running") -> None:
-        """Say how far the sweep is. A store that can't be written is the workers' to report, not ours."""
+        """Write the progress, at most every two seconds. If the store fails, the workers report it."""
         with suppress(StoreError):
             self._write(state)
 
@@ -64,22 +64,22 @@ class Heartbeat:
 
 
 def ask_to_stop(files: SweepFiles) -> None:
-    """Have the sweep's packs checkpoint and its driver finish, wherever it runs; MislabelError where it does not."""
+    """Ask the driver, on any machine, to checkpoint its packs and end. Raises MislabelError if none is running."""
     if not alive(files.read_json(FILE)):
         raise MislabelError(f"{files.name} is not running; there is nothing to stop")
     files.write_text(STOP, ASKED.text)
 
 
 def note_complete(files: SweepFiles, cells: int, runs: int) -> None:
-    """Say that nothing is missing of a sweep, where its last driver has not said so itself."""
+    """Write that the sweep is complete, unless its last driver did."""
     last = files.read_json(FILE) or {}
     if (last.get("state"), last.get("runs")) != ("done", runs):
         _write_progress(files, state="done", cells=cells, runs=runs, done=runs)
 
 
-def _write_progress(files: SweepFiles, **told: Any) -> None:
+def _write_progress(files: SweepFiles, **progress: Any) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    files.write_json(FILE, {**told, "host": platform.node(), "pid": os.getpid(), "updated_at": now})
+    files.write_json(FILE, {**progress, "host": platform.node(), "pid": os.getpid(), "updated_at": now})
 
 
 def alive(progress: dict[str, Any] | None) -> bool:

@@ -71,31 +71,23 @@ class Observer(Protocol):
 
     def planned(self, plan: Plan, complete: bool) -> None:
         """The plan is final. If the sweep is complete, there is nothing to run."""
+        return
 
     def beside(self, files: SweepFiles) -> AbstractContextManager[None]:
         """A context around the training."""
-
-    def watching(self, driver: Driver) -> AbstractContextManager[Show]:
-        """A context around the training, with a function that is called after every report."""
-
-    def ended(self, driver: Driver) -> None:
-        """The training is over."""
-
-
-class NoObserver:
-    """Adds nothing."""
-
-    def planned(self, plan: Plan, complete: bool) -> None:
-        pass
-
-    def beside(self, files: SweepFiles) -> AbstractContextManager[None]:
         return nullcontext()
 
     def watching(self, driver: Driver) -> AbstractContextManager[Show]:
+        """A context around the training, with a function that is called after every report."""
         return nullcontext(lambda: None)
 
     def ended(self, driver: Driver) -> None:
-        pass
+        """The training is over."""
+        return
+
+
+class NoObserver(Observer):
+    """Adds nothing."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ class Progress:
 
     runs: int
     work: float
-    """Work of the runs that were missing at the start, minus the steps that early ends saved: see Plan.work."""
+    """Work of the runs that were missing at the start, minus the steps that early ends saved: see Backlog.work."""
     done: int = 0
     """Runs in the store, including those of earlier launches."""
     statuses: Counter[Status] = field(default_factory=Counter)

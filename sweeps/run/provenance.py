@@ -1,4 +1,4 @@
-"""Where results come from: code, data, versions, machine, command, time."""
+"""The provenance of results: code, data, versions, machine, command and time."""
 
 import getpass
 import platform
@@ -17,7 +17,7 @@ _PACKAGES = ("mislabel", "torch", "ray", "optuna", "mlflow", "pandas", "pyarrow"
 def provenance(task_module: str, data: Mapping[str, str] | None = None) -> dict[str, Any]:
     """What a reader of the results may want to know in a year.
 
-    `task_module` is where the task's code lies; `data` are the data sets that runs read, with their checksums.
+    `task_module` contains the task's code; `data` are the data sets that runs read, with their checksums.
     """
     module = sys.modules[task_module]
     return {
@@ -34,9 +34,9 @@ def provenance(task_module: str, data: Mapping[str, str] | None = None) -> dict[
 
 
 def _git(file: Path) -> dict[str, Any]:
-    """The commit of the task's code and whether files differ from it; empty where it is not in a checkout.
+    """The commit of the task's code and whether files differ from it; empty if the code is not in a checkout.
 
-    A file that the repository ignores is installed there (in a virtual environment, say), and no part of it.
+    A file that the repository ignores is not part of it: it may be in a virtual environment inside the checkout.
     """
     git = ["git", "-C", str(file.parent)]
     commit = _output([*git, "rev-parse", "HEAD"])
@@ -56,7 +56,7 @@ def _output(command: list[str]) -> str:
 
 @cache
 def _owners(module: str) -> list[str]:
-    """Installed packages that the module comes from, beside ours. Looking for them reads the files of all packages."""
+    """Installed packages that contain the module, except ours. Cached, because this reads the files of all packages."""
     return [name for name in packages_distributions().get(module.split(".")[0], []) if name not in _PACKAGES]
 
 

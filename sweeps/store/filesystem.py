@@ -1,7 +1,7 @@
 """Read, write and list whole files in a folder, an object store, or on any other pyarrow file system.
 
-A folder answers at once or not at all. An object store may be out of reach for a while, or slow down who asks too much:
-what fails for such a reason is tried again, in growing pauses, for as long as the caller has patience.
+A folder answers at once or fails. An object store may be unreachable for a while, or limit the rate of requests.
+Such temporary failures are retried with growing delays until the caller's time limit.
 """
 
 import errno
@@ -26,20 +26,20 @@ from mislabel.tasks.files import write_atomically
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 10.0
-"""Of someone at a terminal."""
+"""The time limit for retries of a command that a person waits for."""
 LONG_PATIENCE_SECONDS = 180.0
-"""Of a sweep: a server is started again, or a network mended, within minutes."""
+"""The time limit for retries of a running sweep: a server restarts, or a network recovers, within minutes."""
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space",
     errno.EDQUOT: "the disk quota is used up; free some space",
     errno.EFBIG: "the file size limit is reached; raise it",
-    errno.EACCES: "may not be written; give another store with --store, or the right to write here",
-    errno.EPERM: "may not be written; give another store with --store, or the right to write here",
-    errno.EROFS: "is on a read-only file system; give another store with --store",
-    errno.ENOTDIR: "is not a folder; give another store with --store",
-    errno.EEXIST: "is not a folder; give another store with --store",
+    errno.EACCES: "can't be written; choose another store with --store, or ask for write permission",
+    errno.EPERM: "can't be written; choose another store with --store, or ask for write permission",
+    errno.EROFS: "is on a read-only file system; choose another store with --store",
+    errno.ENOTDIR: "is not a folder; choose another store with --store",
+    errno.EEXIST: "is not a folder; choose another store with --store",
 }
-# How the AWS library names what goes away by itself.
+# How the AWS library names temporary failures.
 _PASSING = re.compile(
     r"NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|REQUEST_TIMEOUT|THROTTLING|curlCode"
     r"|HTTP status (5\d\d|408|429)|UNAVAILABLE"
@@ -49,16 +49,16 @@ _REFUSED = re.compile(
 )
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 10.0
-# A request to a server that hangs never ends by itself.
+# A request to a server that hangs never ends, so we give up after this long.
 _HUNG_SECONDS = 60.0
 _SLOWEST_BYTES_PER_SECOND = 500_000
 _PIECE_BYTES = 16 << 20
-# Requests that are under way at once where many files are looked at.
+# Concurrent requests when many files are read.
 _AT_ONCE = 16
 
 
 class FileSystem:
-    """The file system of an address. Paths are as pyarrow has them: with the bucket, without the scheme."""
+    """The file system of an address. Paths have pyarrow's form: with the bucket, without the scheme."""
 
     def __init__(self, arrow: Any, patience_seconds: float = PATIENCE_SECONDS, shown: str = "the store") -> None:
         self.arrow = arrow
@@ -70,7 +70,7 @@ class FileSystem:
         return FileSystem(self.arrow, seconds, self._shown)
 
     def listed(self, folder: str) -> list[Any]:
-        """What is in the folder; nothing where there is none."""
+        """The entries of the folder; empty if it does not exist."""
         selector = fs.FileSelector(folder, allow_not_found=True)
         return list(self.with_retries(lambda: self.with_timeout(lambda: self.arrow.get_file_info(selector))))
 
@@ -79,7 +79,7 @@ class FileSystem:
         return bool(info.type == fs.FileType.File)
 
     def get(self, path: str) -> bytes | None:
-        """The file's content, or None where there is no such file."""
+        """The file's content, or None if it does not exist."""
         try:
             return self.with_retries(lambda: self._got(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -93,7 +93,7 @@ class FileSystem:
         return b"".join(pieces)
 
     def put(self, path: str, data: bytes) -> None:
-        """Write the whole file or nothing. Object stores do so by themselves; a folder needs a rename."""
+        """Write the file completely or not at all: object stores do so, and in a folder we rename a temporary file."""
         if self.is_local:
             _put_locally(path, data)
             return
@@ -103,37 +103,37 @@ class FileSystem:
     def _put(self, path: str, data: bytes) -> None:
         try:
             stream = self.arrow.open_output_stream(path)
-        except FileNotFoundError:  # not an object store: it has folders, which must be made
+        except FileNotFoundError:  # not an object store: the folder must exist
             self.arrow.create_dir(os.path.dirname(path), recursive=True)
             stream = self.arrow.open_output_stream(path)
         with stream:
             stream.write(data)
 
     def remove(self, path: str) -> None:
-        """Delete the file, where there is one."""
+        """Delete the file if it exists."""
         try:
             self.with_retries(lambda: self.with_timeout(lambda: self.arrow.delete_file(path)))
-        except FileNotFoundError:  # it was not there, or an answer was lost on its way
+        except FileNotFoundError:  # it did not exist, or an earlier attempt deleted it
             return
 
     def move(self, path: str, target: str) -> None:
-        """Give the file another path, in a folder that is made where it is not there."""
+        """Move the file; the target's folder is created if necessary."""
         self.with_retries(lambda: self.arrow.create_dir(os.path.dirname(target), recursive=True))
         try:
             self.with_retries(lambda: self.arrow.move(path, target))
         except FileNotFoundError:
-            if not self.is_file(target):  # else it was moved, and the answer was lost on its way
+            if not self.is_file(target):  # else an earlier attempt moved it
                 raise
 
     def each(self, work: Callable[[str], T], paths: Iterable[str]) -> list[T]:
-        """What `work` makes of each path: one after the other in a folder, several at once where each takes a while."""
+        """The results of `work` for each path. On an object store, several requests run at once."""
         if self.is_local:
             return [work(path) for path in paths]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return list(pool.map(work, paths))
 
     def with_retries(self, work: Callable[[], T]) -> T:
-        """What `work` returns, which can be done twice; StoreError where the store can't be reached or refuses."""
+        """Call `work`, repeatedly if it fails temporarily. Raises StoreError if the store can't be used."""
         if self.is_local:
             return work()
         began, pause = time.monotonic(), _FIRST_PAUSE_SECONDS
@@ -150,12 +150,12 @@ class FileSystem:
                 waited = time.monotonic() - began
                 if waited + pause > self._patience_seconds:
                     raise StoreError(_out_of_reach(self._shown, waited, error)) from None
-            # Workers that were thrown back at the same moment should not come again at the same moment.
+            # Random delays, so that workers that failed at the same moment do not retry at the same moment.
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def with_timeout(self, work: Callable[[], T], more_seconds: float = 0.0) -> T:
-        """What `work` returns; TimeoutError where it takes longer than any request should."""
+        """Call `work`. Raises TimeoutError if it takes longer than any request should."""
         if self.is_local:
             return work()
         answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
@@ -182,24 +182,24 @@ def opened(address: str, patience_seconds: float = PATIENCE_SECONDS) -> tuple[Fi
         return FileSystem(fs.LocalFileSystem(), patience_seconds, address), os.path.abspath(address)
     if "@" in urlsplit(address).netloc:
         raise WrongStoreError(
-            f"{address.split('://')[0]}://…@{address.rpartition('@')[2]}: holds a password, which would be shown and "
-            "kept in many places; give it in the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            f"{address.split('://')[0]}://…@{address.rpartition('@')[2]}: contains a password, which would be "
+            "shown and stored in many places; set it in the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     try:
         arrow, root = fs.FileSystem.from_uri(_with_one_request_per_file(address))
     except (OSError, pa.ArrowException) as error:
-        raise WrongStoreError(f"{address}: not an address that a store can have: {error}") from None
+        raise WrongStoreError(f"{address}: is not the address of a store: {error}") from None
     return FileSystem(arrow, patience_seconds, address), root.rstrip("/")
 
 
 def within(address: str, name: str) -> str:
-    """The address of something in a store: options come after the path."""
+    """The address of something in a store. Options stay at the end of the address."""
     path, mark, options = address.partition("?") if "://" in address else (address, "", "")
     return f"{path.rstrip('/')}/{name}{mark}{options}"
 
 
 def _with_one_request_per_file(address: str) -> str:
-    """Else pyarrow announces, sends and completes every file, however small."""
+    """The address with an option that lets pyarrow send a small file in one request instead of three."""
     if not address.startswith("s3://") or "allow_delayed_open" in address:
         return address
     return f"{address}{'&' if '?' in address else '?'}allow_delayed_open=true"
@@ -210,13 +210,13 @@ def _passes(error: OSError) -> bool:
 
 
 def _out_of_reach(address: str, seconds: float, error: OSError) -> str:
-    return f"{address}: can't be reached, tried for {seconds:.0f} s ({_short(error)}); run the same command again later"
+    return f"{address}: can't be reached for {seconds:.0f} s ({_short(error)}); run the same command again later"
 
 
 def _refused(address: str, error: OSError) -> str:
     return (
-        f"{address}: refuses us ({_short(error)}); give every machine AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
-        "that may read and write there, or a role, then run the same command again"
+        f"{address}: denies access ({_short(error)}); set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
+        "with read and write access on every machine, or a role, then run the same command again"
     )
 
 
@@ -232,7 +232,7 @@ def _put_locally(path: str, data: bytes) -> None:
 
 @contextmanager
 def as_store_errors(address: str) -> Iterator[None]:
-    """Errors of the file system in a sentence that says what to do about them."""
+    """Turn errors of the file system into a StoreError that says what to do."""
     try:
         yield
     except OSError as error:

@@ -176,7 +176,7 @@ def test_one_that_stays_away_breaks_the_sweep_off_and_loses_nothing(
     try:
         run_inline(launch.driver, launch.files, CPU, lambda: objects.end() if launch.driver.progress.done else None)
         launch.finish()
-        assert "can't be reached, tried for" in str(launch.driver.broken)
+        assert isinstance(launch.driver.broken, StoreError)
         with pytest.raises(StoreError, match="can't be reached"):
             launch.files.set_damaged_aside()
     finally:
@@ -192,7 +192,7 @@ def test_wrong_credentials_are_refused_with_what_is_needed(
     objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(StoreError, match=r"refuses us .*; give every machine AWS_ACCESS_KEY_ID"):
+    with pytest.raises(StoreError, match="AWS_ACCESS_KEY_ID"):
         Store(objects.address("refused"))
 
 

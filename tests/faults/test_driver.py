@@ -1,4 +1,4 @@
-"""What the driver's death, Ctrl-C or a polite kill do to a sweep: nothing that the same command does not mend."""
+"""After the driver is killed or interrupted, the same command completes the sweep."""
 
 import os
 import signal
@@ -57,7 +57,7 @@ def undisturbed(spec: Path) -> "mislabel.Sweep":
     [(signal.SIGKILL, []), (signal.SIGINT, []), (signal.SIGTERM, ["--inline"])],
     ids=["kill -9", "Ctrl-C", "kill, inline"],
 )
-def test_a_sweep_whose_driver_is_ended_half_way_is_completed_by_the_same_command(
+def test_after_its_driver_was_killed_the_same_command_completes_a_sweep(
     blow: signal.Signals, runner: list[str], spec: Path, undisturbed: "mislabel.Sweep", tmp_path: Path, pace: Pace
 ) -> None:
     """Three packs end and the others are held, so that the signal comes half-way on any machine."""

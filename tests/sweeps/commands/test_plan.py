@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tests.sweeps.commands.conftest import Mislabel, Said
 Write = Callable[..., str]
 
 
-def test_a_plan_says_what_would_be_run_and_writes_nothing(mislabel: Mislabel, write_spec: Write, folder: Path) -> None:
+def test_a_plan_shows_what_would_be_run_and_writes_nothing(mislabel: Mislabel, write_spec: Write, folder: Path) -> None:
     said = mislabel("plan", write_spec(), "--workers", "1")
     assert said.code == 0
     shown = dict(
@@ -38,7 +39,7 @@ def test_a_script_gets_the_plan_as_json(mislabel: Mislabel, write_spec: Write) -
     assert plan["expected_seconds"] >= 0
 
 
-def test_what_the_store_has_is_counted(mislabel: Mislabel, write_spec: Write, ran: Callable[..., Said]) -> None:
+def test_stored_runs_are_counted(mislabel: Mislabel, write_spec: Write, ran: Callable[..., Said]) -> None:
     assert ran().code == 0
     plan = mislabel("plan", write_spec(), "--json").json
     assert (plan["in_store"], plan["to_run"], plan["packs"]) == (6, 0, 0)
@@ -46,7 +47,7 @@ def test_what_the_store_has_is_counted(mislabel: Mislabel, write_spec: Write, ra
     assert (wider["in_store"], wider["to_run"]) == (6, 9)
 
 
-def test_failed_runs_are_to_run_on_request_only(
+def test_failed_runs_count_as_missing_on_request_only(
     mislabel: Mislabel, write_spec: Write, ran: Callable[..., Said]
 ) -> None:
     changes = {"parameters": {"trouble": {"values": [0, 1]}}}
@@ -55,7 +56,7 @@ def test_failed_runs_are_to_run_on_request_only(
     assert mislabel("plan", write_spec(**changes), "--json", "--retry-failed").json["to_run"] == 2
 
 
-def test_all_mistakes_of_a_spec_are_told_on_stderr(mislabel: Mislabel, write_spec: Write) -> None:
+def test_all_mistakes_of_a_spec_are_shown_on_stderr(mislabel: Mislabel, write_spec: Write) -> None:
     said = mislabel("plan", write_spec(seeds=0, parameters={"widht": 3}))
     assert said.code == 2
     assert said.out == ""
@@ -78,7 +79,7 @@ def shown(said: Said) -> dict[str, str]:
     return {line.split()[0]: line.split(maxsplit=1)[1] for line in lines}
 
 
-def test_a_plan_says_how_a_search_goes_about_it(mislabel: Mislabel, write_spec: Write) -> None:
+def test_a_plan_describes_a_search(mislabel: Mislabel, write_spec: Write) -> None:
     spec = write_spec(
         method="tpe",
         parameters={"x": {"min": 0, "max": 1}, "level": {"values": [1, 2, 3], "grid": True}},
@@ -91,7 +92,7 @@ def test_a_plan_says_how_a_search_goes_about_it(mislabel: Mislabel, write_spec: 
     assert said.code == 0
     rows = shown(said)
     assert rows["sweep"] == "bowls: task bowl, method tpe"
-    assert rows["cells"] == "20, proposed as results come in; all at random, as method.startup = 20 asks for"
+    assert re.findall(r"[\w.]*startup|\d+", rows["cells"]) == ["20", "method.startup", "20"]
     assert rows["branches"] == "3, one for each combination of level: 6 or 7 cells each"
     assert rows["first"] == "1 cell to try first"
     assert rows["runs"] == "40 (2 seeds per cell, up to 8 for contenders)"
@@ -100,45 +101,46 @@ def test_a_plan_says_how_a_search_goes_about_it(mislabel: Mislabel, write_spec: 
     plan = mislabel("plan", spec, "--workers", "1", "--json").json
     assert (plan["method"], plan["branches"], plan["seeds_up_to"]) == ("tpe", 3, 8)
     rows = shown(mislabel("plan", spec, "--workers", "1", "--set", "method={name: tpe, startup: 5}"))
-    assert rows["cells"] == "20, proposed as results come in"
+    assert re.findall(r"[\w.]*startup|\d+", rows["cells"]) == ["20"]
 
 
 @pytest.mark.parametrize("method", ["random", "qmc"])
-def test_a_plan_says_when_there_are_fewer_cells_than_asked_for(
+def test_a_plan_says_if_there_are_fewer_cells_than_the_budget(
     mislabel: Mislabel, write_spec: Write, method: str
 ) -> None:
     spec = write_spec(method=method, parameters={"level": {"min": 1, "max": 5}}, budget={"cells": 20})
     rows = shown(mislabel("plan", spec, "--workers", "1"))
-    assert rows["cells"] == "5; 20 are asked for, but no more exist or were found"
+    assert re.findall(r"\d+", rows["cells"]) == ["5", "20"]
     assert rows["runs"] == "10 (2 seeds per cell)"
     plan = mislabel("plan", spec, "--workers", "1", "--json").json
     assert (plan["cells"], plan["cells_asked_for"]) == (5, 20)
 
 
 @pytest.mark.parametrize(
-    ("rule", "words"),
+    ("rule", "numbers"),
     [
-        (None, ""),
-        ({"type": "asha", "min_steps": 2},
-         "asha from step 2 on: whenever steps have grown 3-fold, one cell in 3 goes on"),
-        ({"type": "asha", "min_steps": 2, "per": "run", "eta": 2},
-         "asha from step 2 on: whenever steps have grown 2-fold, one run in 2 goes on"),
-        ({"type": "hyperband", "min_steps": 2},
-         "hyperband from step 2 on: as asha, one cell in 3 goes on, in groups that are judged from ever later steps"),
-        ({"type": "median"},
-         "median from step 1 on: a cell that is worse than the median of 5 or more is given up"),
-        ({"type": "patience", "patience": 4, "min_gain": 0.5, "per": "run"},
-         "patience from step 1 on: a run that is without a gain of at least 0.5 for 4 steps is given up"),
+        ({"type": "asha", "min_steps": 2}, ["2", "3", "3"]),
+        ({"type": "asha", "min_steps": 2, "per": "run", "eta": 4}, ["2", "4", "4"]),
+        ({"type": "hyperband", "min_steps": 2}, ["2", "3"]),
+        ({"type": "median"}, ["1", "5"]),
+        ({"type": "patience", "patience": 4, "min_gain": 0.5, "per": "run"}, ["1", "0.5", "4"]),
     ],
-)  # fmt: skip
-def test_a_stopping_rule_is_put_in_words(rule: dict[str, Any] | None, words: str) -> None:
-    spec = bowl_spec().model_copy(update={"early_terminate": rule and EarlyTerminate(**rule)})
-    assert stopping_in_words(spec) == words
+)
+def test_a_stopping_rule_is_described(rule: dict[str, Any], numbers: list[str]) -> None:
+    """By its type, the unit that it compares, and its numbers."""
+    words = stopping_in_words(bowl_spec().model_copy(update={"early_terminate": EarlyTerminate(**rule)}))
+    assert words.split()[0] == rule["type"]
+    assert rule.get("per", "cell") in words
+    assert re.findall(r"[\d.]+", words) == numbers
+
+
+def test_a_sweep_without_a_stopping_rule_has_no_description_of_it() -> None:
+    assert stopping_in_words(bowl_spec()) == ""
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_what_a_sweep_takes_on_a_gpu_is_not_guessed_without_one(mislabel: Mislabel, write_spec: Write) -> None:
+def test_the_time_on_a_gpu_is_unknown_without_a_gpu(mislabel: Mislabel, write_spec: Write) -> None:
     said = mislabel("plan", write_spec(resources={"gpu": 1}))
     assert said.code == 0
-    assert "not known: a pack wants 1 GPU, and this machine has none" in said.out
+    assert "1 GPU" in said.out
     assert "packs" not in said.out

@@ -24,16 +24,17 @@ def test_a_script_gets_it_as_json(mislabel: Mislabel, ran: Callable[..., Said]) 
     assert list(status["errors"].values()) == ["RuntimeError: the bowl broke"] * 2
 
 
-def test_a_sweep_that_is_not_there_is_named_with_the_nearest(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+def test_an_unknown_sweep_is_refused_with_the_nearest_name(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
     ran()
     said = mislabel("status", "bowl")
     assert said.code == 2
     assert said.out == ""
-    assert said.err == "mislabel: 'bowl' is not a sweep of the store results; did you mean bowls?\n"
+    assert said.err.startswith("mislabel: 'bowl'")
+    assert "bowls" in said.err
 
 
-def test_why_a_sweep_stopped_is_said(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+def test_the_reason_why_a_sweep_stopped_is_shown(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
     ran(parameters={"trouble": 1}, budget={"failures": 0})
     said = mislabel("status", "bowls")
     assert "1 runs failed, more than budget.failures = 0" in said.out
-    assert "with its spec continues it" in said.err
+    assert "mislabel run" in said.err

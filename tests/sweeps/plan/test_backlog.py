@@ -31,7 +31,7 @@ SEARCH: dict[str, Any] = {
     seeds=st.integers(1, 5),
     values=st.integers(1, 7),
 )
-def test_packs_hold_every_run_once_and_one_shape_each(
+def test_packs_contain_every_run_once_and_one_shape_each(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], seeds: int, values: int
 ) -> None:
     parameters: dict[str, Any] = {"x": {"values": list(range(values))}}
@@ -65,7 +65,7 @@ def test_an_order_has_all_that_its_runs_need(store: Store) -> None:
     assert (order.sweep, order.task, order.attempt, order.resume) == ("bowls", "bowl", 1, ())
 
 
-def test_a_rule_that_compares_cells_gets_them_whole_though_some_seeds_have_ended(store: Store) -> None:
+def test_packs_contain_whole_cells_if_a_stopping_rule_compares_cells(store: Store) -> None:
     run(store, parameters={"x": {"values": [0]}, "frames": 8}, seeds=2)
     rule = {"type": "asha", "min_steps": 3}
     parameters = {"x": {"values": [0, 1, 2, 3]}, "frames": 8}

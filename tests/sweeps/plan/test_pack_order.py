@@ -17,7 +17,7 @@ def test_a_run_has_the_common_values_and_its_own() -> None:
 
 
 @given(st.lists(st.integers(0, 2), unique=True, min_size=1))
-def test_a_selection_keeps_what_belongs_to_its_runs(lanes: list[int]) -> None:
+def test_a_selection_keeps_the_values_of_its_runs(lanes: list[int]) -> None:
     chosen = ORDER.select(lanes)
     assert [chosen.values(i) for i in range(len(chosen))] == [ORDER.values(i) for i in lanes]
     assert chosen.run_ids == [ORDER.run_ids[i] for i in lanes]
@@ -25,7 +25,7 @@ def test_a_selection_keeps_what_belongs_to_its_runs(lanes: list[int]) -> None:
     assert chosen.data == ORDER.data
 
 
-def test_halves_hold_each_run_once_and_start_over() -> None:
+def test_halves_contain_each_run_once_and_start_over() -> None:
     first, second = ORDER.halves()
     assert first.run_ids + second.run_ids == ORDER.run_ids
     assert {len(first), len(second)} == {1, 2}
@@ -43,12 +43,12 @@ def test_an_order_can_be_sent_as_json() -> None:
     assert PackOrder.from_json(json.loads(json.dumps(ORDER.to_json()))) == ORDER
 
 
-def test_orders_that_were_kept_before_they_knew_of_data_can_be_read() -> None:
+def test_stored_orders_without_data_can_be_read() -> None:
     kept = {name: value for name, value in ORDER.to_json().items() if name != "data"}
     assert PackOrder.from_json(kept).data == {}
 
 
-def test_joined_orders_hold_the_runs_of_both_and_go_on_from_the_checkpoints_of_both() -> None:
+def test_a_joined_order_has_the_runs_and_checkpoints_of_both() -> None:
     other = PackOrder("s", "bowl", {"width": 2, "x": 3.0}, {"rate": [0.1, 0.2]}, ["d", "e"], [0, 0], 1, ("q", "p"))
     both = ORDER.joined(other)
     assert both.run_ids == ORDER.run_ids + other.run_ids

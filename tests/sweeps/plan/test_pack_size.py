@@ -18,32 +18,32 @@ def sizing(files: SweepFiles, task: Task[Any] = BOWL, memory_bytes: int = 1 << 3
 
 
 def known_speed(files: SweepFiles, seconds: dict[int, float], lane_bytes: int = 100, more: bool = False) -> None:
-    """Put a speed into the store as if it had been measured."""
+    """Store a speed as if it had been measured."""
     key = sizing(files)._key(CELL)
     speed = {"run_step_seconds": seconds, "measure_seconds": 0.0, "lane_bytes": lane_bytes, "more_may_pay": more}
     files.write_json("speeds.json", {key: speed})
 
 
-def test_the_smallest_pack_within_a_tenth_of_the_best_speed_is_taken(files: SweepFiles) -> None:
+def test_the_smallest_pack_within_10_percent_of_the_best_speed_is_chosen(files: SweepFiles) -> None:
     known_speed(files, {1: 10.0, 4: 3.0, 16: 1.05, 64: 1.0})
     assert sizing(files).speed(CELL, 64).best_size == 16
     assert sizing(files).size(CELL, 1000, "auto") == 16
 
 
-def test_memory_bounds_a_pack(files: SweepFiles) -> None:
+def test_memory_limits_the_size_of_a_pack(files: SweepFiles) -> None:
     known_speed(files, {1: 1e-3, 4: 1e-4, 16: 1e-5, 64: 1e-6}, lane_bytes=1000)
     assert sizing(files, memory_bytes=1 << 30).size(CELL, 1000, "auto") == 64
     assert sizing(files, memory_bytes=20_000).size(CELL, 1000, "auto") == 12
     assert sizing(files, memory_bytes=10).size(CELL, 1000, "auto") == 1
 
 
-def test_where_not_even_one_run_fits_it_is_still_tried_alone(files: SweepFiles) -> None:
+def test_a_run_that_does_not_fit_is_still_tried_alone(files: SweepFiles) -> None:
     speed = measure_speed(BOWL, CELL, CPU, memory_bytes=1)
     assert list(speed.run_step_seconds) == [1]
     assert sizing(files, memory_bytes=1).size(CELL, 100, "auto") == 1
 
 
-def test_a_pack_is_no_larger_than_a_workers_share_of_the_runs(files: SweepFiles) -> None:
+def test_a_pack_is_at_most_a_workers_share_of_the_runs(files: SweepFiles) -> None:
     known_speed(files, {1: 1e-3, 4: 1e-4, 16: 1e-5, 64: 1e-6})
     assert sizing(files, workers=1).size(CELL, 40, "auto") == 40
     assert sizing(files, workers=4).size(CELL, 40, "auto") == 10
@@ -51,7 +51,7 @@ def test_a_pack_is_no_larger_than_a_workers_share_of_the_runs(files: SweepFiles)
 
 
 def test_long_runs_go_into_small_packs(files: SweepFiles) -> None:
-    """So that results and checkpoints come in time: ten minutes of training to a pack, but sixteen runs at least."""
+    """A pack trains for at most about ten minutes, but has at least sixteen runs."""
     known_speed(files, {1: 2e-3, 4: 1.4e-3, 16: 1e-3, 64: 8e-4})
     assert sizing(files).size(CELL, 1000, "auto") == 64
     known_speed(files, {1: 2.0, 4: 1.4, 16: 1.0, 64: 0.8})
@@ -61,21 +61,19 @@ def test_long_runs_go_into_small_packs(files: SweepFiles) -> None:
 
 
 @pytest.mark.parametrize(("wanted", "size"), [(1, 1), (3, 3), (500, 40)])
-def test_a_size_that_the_spec_gives_is_taken_up_to_the_number_of_runs(
-    files: SweepFiles, wanted: int, size: int
-) -> None:
+def test_the_size_in_the_spec_is_used_up_to_the_number_of_runs(files: SweepFiles, wanted: int, size: int) -> None:
     assert sizing(files).size(CELL, 40, wanted) == size
 
 
 @pytest.mark.parametrize("wanted", [8, "auto"])
-def test_the_largest_pack_of_a_task_bounds_all(files: SweepFiles, wanted: int | str) -> None:
+def test_the_largest_pack_of_a_task_is_a_limit(files: SweepFiles, wanted: int | str) -> None:
     task = dataclasses.replace(BOWL, largest_pack=2)
     known_speed(files, {1: 1e-3, 4: 1e-4})
     assert sizing(files, task).size(CELL, 40, wanted) == 2
     assert max(measure_speed(task, CELL, CPU, 1 << 30).run_step_seconds) == 1
 
 
-def test_what_was_measured_is_kept_with_the_sweep(files: SweepFiles) -> None:
+def test_measurements_are_stored_with_the_sweep(files: SweepFiles) -> None:
     first = sizing(files)
     speed = first.speed(CELL, 4)
     first.keep()
@@ -98,7 +96,7 @@ def test_knobs_share_a_measurement_and_shapes_do_not(files: SweepFiles) -> None:
     assert measured.speed({**CELL, "width": 3}, 1) is not speed
 
 
-def test_a_setting_that_raises_when_it_is_tried_is_left_to_its_runs(files: SweepFiles) -> None:
+def test_a_setting_that_raises_while_it_is_measured_is_left_to_its_runs(files: SweepFiles) -> None:
     assert sizing(files).size({**CELL, "trouble": 1}, 40, "auto") == 1
     assert sizing(files).size({**CELL, "trouble": 1}, 40, 8) == 8
 
@@ -108,7 +106,7 @@ def test_a_sweep_whose_first_cell_raises_runs_the_others(store: Store) -> None:
     assert launch.driver.progress.statuses == {"failed": 2, "done": 2}
 
 
-def test_a_plan_says_time_and_memory_of_what_is_missing(store: Store) -> None:
+def test_a_plan_estimates_time_and_memory_of_missing_runs(store: Store) -> None:
     known_speed(store.sweep("bowls"), {1: 1.0, 4: 0.5}, lane_bytes=1000)
     plan = prepared(store, resources={"pack": 4}).plan
     assert plan.expected_seconds == pytest.approx(6 * 8 * 0.5)

@@ -32,7 +32,7 @@ def of_width(packs: list[PackOrder], width: int) -> list[PackOrder]:
     return [pack for pack in packs if pack.common["width"] == width]
 
 
-def test_packs_that_have_come_equally_far_make_a_full_one(refill_queue: RefillQueue, packs: list[PackOrder]) -> None:
+def test_packs_at_the_same_step_are_merged_into_a_full_one(refill_queue: RefillQueue, packs: list[PackOrder]) -> None:
     first, second, third = map(half, of_width(packs, 2))
     refill_queue.put(first, 3)
     refill_queue.put(second, 9)
@@ -55,7 +55,7 @@ def test_shapes_are_not_mixed(refill_queue: RefillQueue, packs: list[PackOrder])
     assert [refill_queue.next(), refill_queue.next(), refill_queue.next()] == [two, three, None]
 
 
-def test_where_very_many_wait_those_behind_go_on_though_they_are_not_equally_far(
+def test_if_many_wait_those_behind_are_merged_at_different_steps(
     refill_queue: RefillQueue, packs: list[PackOrder]
 ) -> None:
     pieces = [piece for pack in of_width(packs, 2) for piece in (half(pack), pack.select(range(4, 8), resume=("p",)))]
@@ -67,7 +67,7 @@ def test_where_very_many_wait_those_behind_go_on_though_they_are_not_equally_far
     assert full.run_ids == pieces[3].run_ids + pieces[2].run_ids
 
 
-def test_an_order_that_is_no_full_pack_is_filled_up(refill_queue: RefillQueue, packs: list[PackOrder]) -> None:
+def test_a_small_order_is_merged_with_parked_packs(refill_queue: RefillQueue, packs: list[PackOrder]) -> None:
     first, second, third = of_width(packs, 2)
     refill_queue.put(half(first), 3)
     assert refill_queue.filled(second) is second
@@ -78,9 +78,7 @@ def test_an_order_that_is_no_full_pack_is_filled_up(refill_queue: RefillQueue, p
     assert len(refill_queue) == 0
 
 
-def test_what_is_left_at_the_end_goes_on_together_those_behind_first(
-    refill_queue: RefillQueue, packs: list[PackOrder]
-) -> None:
+def test_the_last_parked_packs_are_merged_those_behind_first(refill_queue: RefillQueue, packs: list[PackOrder]) -> None:
     first, second, _ = map(half, of_width(packs, 3))
     refill_queue.put(first, 9)
     refill_queue.put(second, 3)

@@ -8,7 +8,7 @@ from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, MACHINE, bowl_spec, curves_of, run, runs_of
 
 
-def test_runs_that_another_sweep_has_are_taken_over(store: Store) -> None:
+def test_runs_of_another_sweep_are_reused(store: Store) -> None:
     first = run(store, name="first", parameters={"x": {"values": [0, 1]}, "snapshots": 1})
     second = run(store, name="second", parameters={"x": {"values": [1, 2]}, "snapshots": 1})
     assert second.driver.progress.statuses == {"done": 2}
@@ -23,14 +23,14 @@ def test_runs_that_another_sweep_has_are_taken_over(store: Store) -> None:
     assert first.files.launches()[0] in second.files.launches()
 
 
-def test_other_settings_seeds_and_tasks_are_not(store: Store) -> None:
+def test_runs_with_other_settings_seeds_or_tasks_are_not_reused(store: Store) -> None:
     run(store, name="first")
     assert run(store, name="level", parameters={"x": {"values": [0]}, "level": 2}).plan.missing == 2
     assert run(store, name="seeds", seeds={"count": 2, "first": 5}).plan.missing == 6
     assert run(store, name="task", task="bowl.single").plan.missing == 6
 
 
-def test_failed_runs_are_not_taken_over(store: Store) -> None:
+def test_failed_runs_are_not_reused(store: Store) -> None:
     parameters = {"trouble": {"values": [0, 1, 2]}}
     run(store, name="first", parameters=parameters)
     second = run(store, name="second", parameters=parameters)
@@ -38,8 +38,8 @@ def test_failed_runs_are_not_taken_over(store: Store) -> None:
     assert sorted(runs_of(second.files)["status"]) == ["diverged"] * 2 + ["done"] * 2 + ["failed"] * 2
 
 
-def test_a_result_from_elsewhere_stands_for_a_run_that_failed_here(store: Store) -> None:
-    """As when the failure was the machine's: the setting has worked in another sweep since."""
+def test_a_reused_result_replaces_a_failed_run(store: Store) -> None:
+    """The failure may have been the machine's: the same run succeeded in another sweep."""
     run(store, name="donor", seeds=1)
     lost = store.sweep("donor").read("runs")
     launch = run(store, name="second", seeds=1, parameters={"x": {"values": [0, 1, 2]}})
@@ -52,7 +52,7 @@ def test_a_result_from_elsewhere_stands_for_a_run_that_failed_here(store: Store)
 
 @pytest.mark.faults
 @pytest.mark.parametrize("table", ["runs", "curves"])
-def test_a_damaged_sweep_is_no_hindrance_to_another(store: Store, table: str) -> None:
+def test_a_damaged_sweep_does_not_affect_others(store: Store, table: str) -> None:
     first = run(store, name="first")
     (part,) = Path(first.files.address, table).glob("*.parquet")
     part.write_bytes(part.read_bytes()[:-100])
@@ -60,7 +60,7 @@ def test_a_damaged_sweep_is_no_hindrance_to_another(store: Store, table: str) ->
     assert second.driver.progress.statuses == {"done": 6}
 
 
-def test_a_plan_says_what_would_be_taken_over_and_writes_nothing(store: Store) -> None:
+def test_a_plan_counts_reusable_runs_and_writes_nothing(store: Store) -> None:
     run(store, name="first")
     plan = plan_sweep(bowl_spec(name="second", seeds=3), BOWL, store, MACHINE)
     assert plan.elsewhere == {"first": 6}

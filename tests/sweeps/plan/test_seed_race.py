@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from mislabel.sweeps.plan.seed_race import Race, beyond_doubt
+from mislabel.sweeps.plan.seed_race import Race, significantly_positive
 from mislabel.sweeps.run.launch import Launch
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.cell_means import Means
@@ -23,29 +23,29 @@ def spec_of(count: int = 4, up_to: int = 32, goal: str = "minimize") -> Spec:
     return bowl_spec(seeds=seeds, metric={"name": "loss", "goal": goal})
 
 
-def told(means: Means, cell: str, value: Value, status: Status = Status.DONE) -> None:
-    """All runs of the cell end that have not."""
+def end_runs(means: Means, cell: str, value: Value, status: Status = Status.DONE) -> None:
+    """End all runs of the cell that have not ended."""
     for seed in means.seeding.of(cell):
         if seed not in means.by_seed(cell):
             means.add(Outcome(cell, seed, status, {"loss": value(cell, seed)}))
 
 
 def raced(store: Store, cells: dict[str, float], value: Value, spec: Spec | None = None) -> tuple[Race, Means]:
-    """A race from its beginning to its end."""
+    """Run a race to its end."""
     spec = spec or spec_of()
     means = means_of(spec, store.sweep("bowls"))
     for cell in cells:
-        told(means, cell, value)
+        end_runs(means, cell, value)
     race = Race(spec, means)
     race.begin([cells])
-    while more := race.go_on():
+    while more := race.next_round():
         for cell in more:
-            told(means, cell, value)
+            end_runs(means, cell, value)
     return race, means
 
 
 def noisy(cells: dict[str, float], common: float = 0.0, own: float = 1.0, salt: int = 0) -> Value:
-    """Around each cell's mean: noise that all cells share by seed, and noise of its own."""
+    """The cell's mean, plus noise that all cells share by seed, plus independent noise."""
 
     def value(cell: str, seed: int) -> float:
         shared = np.random.default_rng([salt, seed]).normal()
@@ -56,13 +56,13 @@ def noisy(cells: dict[str, float], common: float = 0.0, own: float = 1.0, salt: 
 
 
 @pytest.mark.parametrize(("goal", "sign"), [("minimize", 1), ("maximize", -1)])
-def test_clear_losers_keep_their_seeds_and_contenders_get_all(store: Store, goal: str, sign: int) -> None:
+def test_clear_losers_get_no_more_seeds_and_contenders_get_all(store: Store, goal: str, sign: int) -> None:
     cells = {"a": 0.0, "b": 0.0, "c": sign * 100.0, "d": sign * 200.0}
     _, means = raced(store, cells, noisy(cells), spec_of(goal=goal))
     assert [len(means.by_seed(cell)) for cell in cells] == [32, 32, 4, 4]
 
 
-def test_what_seeds_share_does_not_hide_a_loser(store: Store) -> None:
+def test_noise_that_cells_share_does_not_hide_a_loser(store: Store) -> None:
     """The noise between seeds is a hundred times the difference, but common to both cells."""
     cells = {"a": 0.0, "b": 1.0}
     race, means = raced(store, cells, noisy(cells, common=100.0, own=0.1))
@@ -79,8 +79,8 @@ def test_a_small_difference_takes_more_seeds(store: Store) -> None:
     assert 4 < np.mean(counts) < 100
 
 
-def test_the_best_cell_is_seldom_dropped(store: Store) -> None:
-    """At the worst, where many others are as good as it and one of them leads by luck, in one race in twenty."""
+def test_the_best_cell_is_rarely_dropped(store: Store) -> None:
+    """In the worst case, many others are as good and one of them leads by luck: at most one race in twenty."""
     cells = dict.fromkeys("abcdefghij", 0.0)
     dropped = 0
     for salt in range(200):
@@ -89,7 +89,7 @@ def test_the_best_cell_is_seldom_dropped(store: Store) -> None:
     assert dropped <= stats.binom.ppf(0.99, 200, 0.05)
 
 
-def test_a_restart_decides_the_same(store: Store) -> None:
+def test_a_restart_changes_no_decision(store: Store) -> None:
     cells = {name: 0.3 * i for i, name in enumerate("abcdef")}
     first, known = raced(store, cells, noisy(cells))
     means = means_of(spec_of(), store.sweep("bowls"))
@@ -98,17 +98,17 @@ def test_a_restart_decides_the_same(store: Store) -> None:
             means.add(Outcome(cell, seed, Status.DONE, {"loss": loss}))
     again = Race(spec_of(), means)
     again.begin([cells])
-    assert again.go_on() == []
+    assert again.next_round() == []
     assert again.racing == first.racing
     assert [means.of(cell) for cell in cells] == [known.of(cell) for cell in cells]
 
 
-def test_cells_without_a_comparable_mean_take_no_part(store: Store) -> None:
+def test_cells_without_a_comparable_mean_do_not_race(store: Store) -> None:
     means = means_of(spec_of(), store.sweep("bowls"))
-    told(means, "a", lambda cell, seed: 1.0)
-    told(means, "b", lambda cell, seed: math.nan, Status.DIVERGED)
-    told(means, "c", lambda cell, seed: 0.0, Status.STOPPED)
-    told(means, "d", lambda cell, seed: 1.0)
+    end_runs(means, "a", lambda cell, seed: 1.0)
+    end_runs(means, "b", lambda cell, seed: math.nan, Status.DIVERGED)
+    end_runs(means, "c", lambda cell, seed: 0.0, Status.STOPPED)
+    end_runs(means, "d", lambda cell, seed: 1.0)
     race = Race(spec_of(), means)
     race.begin([["a", "b", "c", "d"]])
     assert race.racing == [["a", "d"]]
@@ -119,14 +119,14 @@ def test_a_contender_that_diverges_leaves_the_race(store: Store) -> None:
     assert race.racing == [["b"]]
 
 
-def test_each_branch_has_a_race_of_its_own(store: Store) -> None:
+def test_branches_race_separately(store: Store) -> None:
     cells = {"a": 0.0, "b": 0.0, "c": 50.0, "d": 50.0, "e": 90.0}
     means = means_of(spec_of(), store.sweep("bowls"))
     for cell in cells:
-        told(means, cell, noisy(cells))
+        end_runs(means, cell, noisy(cells))
     race = Race(spec_of(), means)
     race.begin([["a", "b"], ["c", "d", "e"]])
-    assert set(race.go_on()) == {"a", "b", "c", "d"}
+    assert set(race.next_round()) == {"a", "b", "c", "d"}
     assert race.seeds == 8
 
 
@@ -136,12 +136,16 @@ def test_cells_that_are_always_equal_stay_in_the_race(store: Store) -> None:
     assert len(means.by_seed("b")) == 32
 
 
-def test_the_test_is_scipys_and_a_single_seed_decides_nothing() -> None:
+def test_the_t_test_agrees_with_scipy_and_needs_two_seeds() -> None:
     values = np.random.default_rng(0).normal(0.5, 1, (50, 6))
     p = stats.ttest_1samp(values, 0, axis=1, alternative="greater").pvalue
-    assert (beyond_doubt(values, 0.05) == (p < 0.05)).all()
-    assert not beyond_doubt(np.full((3, 1), 9.0), 0.05).any()
-    assert beyond_doubt(np.array([[1.0, 1.0], [0.0, 0.0], [-1.0, -1.0]]), 0.05).tolist() == [True, False, False]
+    assert (significantly_positive(values, 0.05) == (p < 0.05)).all()
+    assert not significantly_positive(np.full((3, 1), 9.0), 0.05).any()
+    assert significantly_positive(np.array([[1.0, 1.0], [0.0, 0.0], [-1.0, -1.0]]), 0.05).tolist() == [
+        True,
+        False,
+        False,
+    ]
 
 
 # The bottom is at 3, and the level does not count: two cells are equally good, the other two far off.
@@ -163,7 +167,7 @@ def test_contenders_of_a_grid_get_more_seeds_and_losers_do_not(store: Store) -> 
     assert launch.driver.over
 
 
-def test_a_race_that_was_broken_off_goes_on_and_ends_as_an_undisturbed_one(store: Store, tmp_path: Any) -> None:
+def test_an_interrupted_race_ends_like_an_uninterrupted_one(store: Store, tmp_path: Any) -> None:
     undisturbed = run(Store(str(tmp_path / "other")), **RACE)
 
     def stop(launch: Launch) -> None:
@@ -178,7 +182,7 @@ def test_a_race_that_was_broken_off_goes_on_and_ends_as_an_undisturbed_one(store
     pd.testing.assert_frame_equal(curves_of(launch.files), curves_of(undisturbed.files))
 
 
-def test_nothing_is_run_when_the_race_is_over(store: Store) -> None:
+def test_a_finished_race_runs_nothing(store: Store) -> None:
     run(store, **RACE)
     assert prepared(store, **RACE).complete
 
@@ -200,14 +204,14 @@ def test_cells_that_were_drawn_or_proposed_race_too(store: Store, method: str) -
     assert prepared(store, **changes, parameters=parameters, seeds=RACE["seeds"]).complete
 
 
-def test_each_branch_has_its_race(store: Store) -> None:
-    """With x = 9 all are far worse than with x = 3, but as good as each other."""
+def test_each_branch_of_a_sweep_has_its_race(store: Store) -> None:
+    """With x = 9 all cells are far worse than with x = 3, but equally good."""
     parameters = {**PARAMETERS, "x": {"values": [3.0, 9.0], "grid": True}}
     launch = run(store, method="random", budget={"cells": 4}, parameters=parameters, seeds={"count": 3, "up_to": 6})
     assert seeds_of_cells(launch) == {3.0: [6, 6], 9.0: [6, 6]}
 
 
-def test_a_budget_of_runs_holds_for_a_race(store: Store) -> None:
+def test_a_budget_of_runs_limits_a_race(store: Store) -> None:
     launch = run(store, **RACE, budget={"runs": 16})
     assert len(runs_of(launch.files)) == 16
     assert launch.driver.stop_reason == StopReason(StopCause.RUNS_USED_UP, "budget.runs of 16 is used up")

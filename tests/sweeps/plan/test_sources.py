@@ -36,7 +36,7 @@ def finished(order: PackOrder) -> Report:
 
 
 def run_through(driver: Driver, workers: int = 2) -> list[PackOrder]:
-    """Workers that end in turn, as fast as they can."""
+    """Workers that finish their packs one after the other."""
     done: list[PackOrder] = []
     running: list[PackOrder] = []
     while True:
@@ -49,13 +49,13 @@ def run_through(driver: Driver, workers: int = 2) -> list[PackOrder]:
         driver.report(finished(done[-1]))
 
 
-def test_a_pack_holds_as_many_cells_as_leave_the_search_ten_rounds_per_worker(store: Store) -> None:
+def test_packs_are_small_enough_that_each_worker_gets_ten(store: Store) -> None:
     orders = run_through(prepared(store, machine=AHEAD, **TPE).driver)
     assert [len(order) for order in orders] == [4] * 20  # two cells of two seeds; the pack could hold four
     assert len({cell for order in orders for cell in order.cells}) == 40
 
 
-def test_a_search_in_its_own_thread_gets_through_the_budget(store: Store) -> None:
+def test_a_search_in_its_own_thread_uses_the_whole_budget(store: Store) -> None:
     launch = prepared(store, machine=AHEAD, **TPE)
     orders = run_through(launch.driver)
     assert sum(len(order) for order in orders) == 80
@@ -104,7 +104,9 @@ def test_the_driver_does_not_wait_for_a_slow_search(store: Store, monkeypatch: p
 
 
 @pytest.mark.parametrize("machine", [AHEAD, Machine(2, 1 << 30, CPU)], ids=["ahead", "inline"])
-def test_an_error_of_the_search_is_the_sweeps(store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_search_is_raised_by_the_sweep(
+    store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     driver = prepared(store, machine=machine, **TPE).driver
 
     def broken(count: int) -> Any:
@@ -115,8 +117,8 @@ def test_an_error_of_the_search_is_the_sweeps(store: Store, machine: Machine, mo
         run_through(driver)
 
 
-def test_in_the_same_order_of_results_the_thread_proposes_the_same(store: Store) -> None:
-    """With one worker, a pack's results always come while the next batch but one is not yet asked for."""
+def test_with_the_same_order_of_results_the_thread_proposes_the_same(store: Store) -> None:
+    """With one worker, a pack's results always arrive before the batch after the next is requested."""
     machine = Machine(1, 1 << 30, CPU, ahead=True)
     cells = []
     for name in "ab":
@@ -145,7 +147,7 @@ def test_a_cell_that_is_proposed_again_is_run_from_more_seeds(store: Store) -> N
     assert {p.cell: len(again.backlog.seeding.of(p.cell)) for p in search.proposals} == seeds.apply(len).to_dict()
 
 
-def test_a_sweep_with_repeats_that_was_interrupted_ends_as_it_would_have(store: Store) -> None:
+def test_an_interrupted_sweep_with_repeated_cells_ends_like_an_uninterrupted_one(store: Store) -> None:
     parameters = {"x": {"values": [1.0, 2.0, 3.0]}, "width": {"values": [1, 2]}}
     changes = {**TPE, "parameters": parameters, "budget": {"cells": 15}}
     whole = runs_of(run(store, **{**changes, "name": "whole"}).files)

@@ -12,14 +12,14 @@ from tests.bowls import BOWL, CPU
 CELL = {name: parameter.default for name, parameter in BOWL.parameters.items()}
 
 
-def test_the_memory_of_a_lane_is_that_of_its_tensors() -> None:
+def test_the_memory_of_a_lane_grows_with_its_tensors() -> None:
     narrow = measure_speed(BOWL, {**CELL, "width": 2}, CPU, 1 << 30, most=4).lane_bytes
     wide = measure_speed(BOWL, {**CELL, "width": 64}, CPU, 1 << 30, most=4).lane_bytes
     assert 64 * 4 < wide < 100 * 64 * 8
     assert narrow < wide
 
 
-def test_data_that_packs_share_is_no_part_of_a_lane() -> None:
+def test_data_that_packs_share_does_not_count_as_memory_of_a_lane() -> None:
     task = find_task("self_labeling.sane")
     values = {name: parameter.default for name, parameter in task.parameters.items()}
     values.update({**task.small, "samples": 0})
@@ -29,8 +29,8 @@ def test_data_that_packs_share_is_no_part_of_a_lane() -> None:
     assert speed.lane_bytes > state
 
 
-def test_no_step_beyond_the_last_is_trained_when_sizes_are_tried() -> None:
-    """A task may have no data, schedule or table for it."""
+def test_measuring_trains_no_step_beyond_the_last() -> None:
+    """A task may have no data or schedule for later steps."""
     beyond = []
 
     def advance(lanes: Any, state: Any, start: int, stop: int) -> Any:
@@ -43,7 +43,7 @@ def test_no_step_beyond_the_last_is_trained_when_sizes_are_tried() -> None:
     assert not any(beyond)
 
 
-def test_a_task_of_slow_steps_is_tried_alone_and_for_two_of_them() -> None:
+def test_a_task_with_slow_steps_is_measured_alone_for_two_steps() -> None:
     tried = []
 
     def advance(lanes: Any, state: Any, start: int, stop: int) -> Any:
@@ -58,7 +58,7 @@ def test_a_task_of_slow_steps_is_tried_alone_and_for_two_of_them() -> None:
     assert speed.run_step_seconds[1] >= 0.3
 
 
-def test_speeds_between_sizes_are_those_of_the_next_smaller() -> None:
+def test_the_speed_between_two_sizes_is_that_of_the_smaller_one() -> None:
     speed = Speed({1: 4.0, 4: 2.0, 16: 1.0}, measure_seconds=0.5, lane_bytes=1, more_may_pay=False)
     assert [speed.at(lanes) for lanes in (1, 3, 4, 15, 16, 100)] == [4, 4, 2, 2, 1, 1]
     assert speed.run_seconds(4, steps=10, frames=3) == 10 * 2 + 3 * 0.5

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mislabel.sweeps.errors import StoreError
+from mislabel.sweeps.errors import StoreError, WrongStoreError
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.report import Advanced, Failed, Finished, Halted, Refill, Report
@@ -13,7 +13,7 @@ from tests.bowls import prepared, store_speeds
 
 
 def finished(order: PackOrder, loss: float = 1.0) -> Report:
-    """What a worker says at the end of a pack, with the same loss for all of its runs."""
+    """A worker's report at the end of a pack, with the same loss for all of its runs."""
     runs = zip(order.cells, order.seeds, strict=True)
     ended = [Outcome(cell, seed, Status.DONE, {"loss": loss}) for cell, seed in runs]
     return Finished(order.id, run_steps=8 * len(order), train_seconds=1.0, outcomes=ended)
@@ -25,7 +25,7 @@ def next_order(driver: Driver) -> PackOrder:
     return order
 
 
-def test_packs_are_handed_out_until_there_are_none(store: Store) -> None:
+def test_the_driver_hands_out_packs_until_none_are_left(store: Store) -> None:
     driver = prepared(store).driver
     first, second = next_order(driver), next_order(driver)
     assert (len(first), len(second)) == (4, 2)
@@ -66,7 +66,7 @@ def test_a_pack_that_makes_room_for_another_sweep_is_handed_out_again_from_its_c
     assert driver.over
 
 
-def test_a_stopped_feed_hands_out_nothing_and_ends_when_the_last_pack_does(store: Store) -> None:
+def test_a_stopped_driver_hands_out_nothing_and_is_over_with_its_last_pack(store: Store) -> None:
     driver = prepared(store).driver
     order = next_order(driver)
     driver.stop(INTERRUPTED)
@@ -77,8 +77,8 @@ def test_a_stopped_feed_hands_out_nothing_and_ends_when_the_last_pack_does(store
     assert driver.over
 
 
-def test_a_stopped_feed_is_over_though_halves_of_a_failed_pack_are_left(store: Store) -> None:
-    """Else whoever asks it for packs would wait for ever."""
+def test_a_stopped_driver_is_over_even_if_halves_of_a_failed_pack_are_left(store: Store) -> None:
+    """Otherwise the runner would wait for packs forever."""
     driver = prepared(store).driver
     order = next_order(driver)
     driver.stop(INTERRUPTED)
@@ -95,27 +95,27 @@ def test_the_first_reason_to_stop_is_kept(store: Store) -> None:
     assert str(driver.broken) == "the disk is full"
 
 
-def test_a_failure_that_can_not_be_written_down_breaks_the_sweep_off(store: Store) -> None:
+def test_a_failure_that_can_not_be_stored_stops_the_sweep(store: Store) -> None:
     launch = prepared(store, resources={"pack": 1})
     first, second = next_order(launch.driver), next_order(launch.driver)
     Path(launch.files.address, "runs").write_text("a file in place of the folder")
     launch.driver.report(Failed(first.id, error="it broke"))
     launch.driver.lost(second.id, "its worker died")
-    assert "is not a folder" in str(launch.driver.broken)
+    assert isinstance(launch.driver.broken, WrongStoreError)
     assert launch.driver.next() is None
     assert launch.driver.over
 
 
-def test_proposals_that_can_not_be_written_down_break_the_sweep_off(store: Store) -> None:
+def test_proposals_that_can_not_be_stored_stop_the_sweep(store: Store) -> None:
     launch = prepared(store, method="tpe", budget={"cells": 3}, parameters={"x": {"min": 0, "max": 1}})
     Path(launch.files.address, "proposals").write_text("a file in place of the folder")
     assert launch.driver.next() is None
-    assert "is not a folder" in str(launch.driver.broken)
+    assert isinstance(launch.driver.broken, WrongStoreError)
     assert launch.driver.over
 
 
 def test_a_report_of_a_pack_that_is_no_longer_running_changes_no_run(store: Store) -> None:
-    """A worker that was taken for dead may still speak up."""
+    """A worker that was taken for dead may still report."""
     launch = prepared(store)
     order = next_order(launch.driver)
     launch.driver.lost(order.id, "its worker died")
@@ -147,7 +147,7 @@ def ended(order: PackOrder, lanes: list[int], status: Status = Status.STOPPED, s
     return [Outcome(order.cells[i], order.seeds[i], status, {"loss": 1.0}, step) for i in lanes]
 
 
-def test_runs_end_while_others_of_their_pack_go_on(store: Store) -> None:
+def test_runs_end_while_others_of_their_pack_continue(store: Store) -> None:
     driver = prepared(store).driver
     order = next_order(driver)
     driver.report(Advanced(order.id, outcomes=ended(order, [0, 1])))
@@ -155,10 +155,10 @@ def test_runs_end_while_others_of_their_pack_go_on(store: Store) -> None:
     assert driver.progress.work == pytest.approx(driver.backlog.work * (6 * 8 - 2 * 6) / (6 * 8))
     assert driver.means.of(order.cells[0]) is not None
     driver.report(Advanced(order.id, outcomes=ended(order, [0, 1, 2])))
-    assert driver.progress.statuses == {"stopped": 3}, "a worker that was restarted tells again what it told before"
+    assert driver.progress.statuses == {"stopped": 3}, "a restarted worker reports some runs again"
 
 
-def test_a_pack_that_fails_or_is_lost_concerns_only_runs_that_have_not_ended(store: Store) -> None:
+def test_a_failed_or_lost_pack_affects_only_runs_that_have_not_ended(store: Store) -> None:
     driver = prepared(store).driver
     first, second = next_order(driver), next_order(driver)
     driver.report(Failed(first.id, outcomes=ended(first, [0, 2]), error="it broke"))
@@ -174,7 +174,7 @@ ASHA = {"type": "asha", "min_steps": 3, "eta": 2}
 LONG = {"x": {"values": [0, 1, 2, 3]}, "steps": 30, "frames": 11}
 
 
-def test_parked_packs_go_on_together_after_those_that_wait(store: Store) -> None:
+def test_parked_packs_are_merged_after_new_runs_have_begun(store: Store) -> None:
     driver = prepared(store, parameters=LONG, early_terminate=ASHA).driver
     first = next_order(driver)
     assert first.refill
@@ -193,7 +193,7 @@ def test_parked_packs_go_on_together_after_those_that_wait(store: Store) -> None
     assert driver.progress.done == 8
 
 
-def test_a_pack_that_nothing_waits_for_is_not_parked(store: Store) -> None:
+def test_a_pack_is_not_parked_if_no_other_runs_wait(store: Store) -> None:
     driver = prepared(store, parameters=LONG, early_terminate=ASHA, resources={"pack": 8}).driver
     only = next_order(driver)
     assert driver.next() is None
@@ -218,7 +218,7 @@ def test_a_budget_of_runs_cuts_the_last_pack_and_lets_the_others_finish(store: S
     assert not driver.stopping, "packs that run are not halted"
     driver.report(Failed(first.id, error="it broke"))
     driver.report(finished(second))
-    assert not driver.over, "what has begun is finished"
+    assert not driver.over, "runs that have begun are finished"
     halves = [next_order(driver), next_order(driver)]
     for half in halves:
         driver.report(finished(half))
@@ -228,7 +228,7 @@ def test_a_budget_of_runs_cuts_the_last_pack_and_lets_the_others_finish(store: S
     assert driver.stop_reason.cause is StopCause.RUNS_USED_UP
 
 
-def test_a_budget_that_is_just_enough_is_no_reason_to_stop(store: Store) -> None:
+def test_a_budget_that_suffices_is_no_reason_to_stop(store: Store) -> None:
     driver = prepared(store, budget={"runs": 6}).driver
     for order in (next_order(driver), next_order(driver)):
         driver.report(finished(order))
@@ -237,7 +237,7 @@ def test_a_budget_that_is_just_enough_is_no_reason_to_stop(store: Store) -> None
     assert driver.stop_reason is None
 
 
-def test_time_left_counts_runs_by_what_their_steps_cost(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_depends_on_the_cost_of_each_shape(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = {"x": 1.0, "width": {"values": [2, 64]}}
     store_speeds(store.sweep("bowls"), {2: 1.0, 64: 9.0})
     driver = prepared(store, parameters=parameters, resources={"pack": 1}).driver

@@ -54,7 +54,7 @@ def test_a_sweep_runs_every_cell_from_every_seed(store: Store) -> None:
     assert launch.files.read_json("progress.json")["state"] == "done"
 
 
-def test_running_it_again_does_nothing(store: Store) -> None:
+def test_running_a_complete_sweep_does_nothing(store: Store) -> None:
     first = run(store)
     before = runs_of(first.files)
     again = run(store)
@@ -247,14 +247,14 @@ def test_a_store_that_can_not_be_written_stops_the_sweep(store: Store) -> None:
     Path(launch.files.address, "curves").write_text("a file in place of the folder")
     run_inline(launch.driver, launch.files, CPU, lambda: None)
     assert launch.driver.broken is not None
-    assert "is not a folder" in str(launch.driver.broken)
+    assert str(launch.driver.broken).startswith(launch.files.address)
     assert launch.files.parts("runs") == []
     launch.finish()
     Path(launch.files.address, "curves").unlink()
     assert statuses(run(store)) == {"done": 6}
 
 
-def test_an_error_of_the_driver_is_not_taken_for_a_failure_of_runs(store: Store) -> None:
+def test_an_error_of_the_driver_is_not_a_failure_of_runs(store: Store) -> None:
     def show(launch: Launch) -> None:
         raise ZeroDivisionError("a bug in what is shown")
 

@@ -53,13 +53,13 @@ def test_a_plan_writes_nothing(store: Store) -> None:
     assert files_in(store) == before
 
 
-def test_a_sweep_that_can_not_run_leaves_the_store_as_it_was(store: Store) -> None:
+def test_a_refused_sweep_leaves_the_store_unchanged(store: Store) -> None:
     run(store)
     before = files_in(store)
     wrong: dict[str, Any] = {"parameters": {"surface": {"values": ["smooth", "rough"]}, "width": {"values": [2, 64]}}}
-    with pytest.raises(SpecError, match="a rough bowl holds at most 32 weights"):
+    with pytest.raises(SpecError, match="width 64"):
         prepare(bowl_spec(name="other", **wrong), BOWL, store)
-    with pytest.raises(SpecError, match="a sweep with another spec"):
+    with pytest.raises(SpecError, match="seeds"):
         prepare(bowl_spec(seeds=1), BOWL, store)
     assert store.names() == ["bowls"]
     assert files_in(store) == before
@@ -75,7 +75,7 @@ def test_damaged_files_are_reported(store: Store, messages: list[str]) -> None:
 
 
 def test_a_broken_sweep_is_not_tidied(store: Store) -> None:
-    """The store can't be written: what there is, is left alone."""
+    """The store can't be written, so its files stay as they are."""
     launch = prepared(store)
     launch.driver.break_off(StoreError("the disk is full"))
     before = files_in(store)
@@ -123,7 +123,7 @@ CountingHandler.__abstractmethods__ = frozenset()
     ids=["grid", "stopping", "race", "search"],
 )
 def test_a_launch_reads_the_table_of_runs_once(store: Store, changes: dict[str, Any]) -> None:
-    """Beside the check for damaged files, which comes first."""
+    """Not counting the check for damaged files, which comes first."""
     parameters = {"x": {"values": [0.0, 1.0, 2.0]}, "frames": 8}
     run(store, parameters=parameters, **changes)
     run(store, name="other", parameters={"x": {"values": [3.0]}, "frames": 8})

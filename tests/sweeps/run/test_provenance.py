@@ -16,7 +16,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A task's module in a folder of its own."""
+    """A task's module in a separate folder."""
     path = tmp_path / "repository" / "own_task.py"
     path.parent.mkdir()
     path.write_text("x = 1\n")
@@ -33,7 +33,7 @@ def committed(module: Path) -> str:
     return git(module.parent, "rev-parse", "HEAD")
 
 
-def test_the_commit_of_the_tasks_code_is_named(module: Path) -> None:
+def test_the_commit_of_the_tasks_code_is_recorded(module: Path) -> None:
     commit = committed(module)
     assert provenance("own_task")["git"] == {"commit": commit, "dirty": False}
 
@@ -46,7 +46,7 @@ def test_a_changed_file_makes_it_dirty(module: Path) -> None:
     assert not provenance("own_task")["git"]["dirty"]
 
 
-def test_files_that_git_does_not_know_do_not_make_it_dirty(module: Path) -> None:
+def test_untracked_files_do_not_make_it_dirty(module: Path) -> None:
     committed(module)
     (module.parent / "notes.txt").write_text("results")
     assert not provenance("own_task")["git"]["dirty"]
@@ -56,15 +56,15 @@ def test_without_a_repository_there_is_no_commit(module: Path) -> None:
     assert provenance("own_task")["git"] == {}
 
 
-def test_a_task_that_git_does_not_know_yet_is_dirty(module: Path) -> None:
+def test_an_untracked_task_is_dirty(module: Path) -> None:
     git(module.parent, "init")
     git(module.parent, "commit", "--allow-empty", "-m", "one")
     assert provenance("own_task")["git"]["dirty"]
 
 
 @pytest.mark.parametrize("ignored", ["own_task.py", "repository/"])
-def test_code_that_is_installed_inside_another_repository_does_not_have_its_commit(module: Path, ignored: str) -> None:
-    """As a package in a virtual environment that lies in a project's folder."""
+def test_code_installed_inside_another_repository_has_no_commit(module: Path, ignored: str) -> None:
+    """Such as a package in a virtual environment inside a project's folder."""
     project = module.parent.parent
     git(project, "init")
     (project / ".gitignore").write_text(ignored)
@@ -73,7 +73,7 @@ def test_code_that_is_installed_inside_another_repository_does_not_have_its_comm
     assert provenance("own_task")["git"] == {}
 
 
-def test_versions_machine_and_time_are_named() -> None:
+def test_versions_machine_and_time_are_recorded() -> None:
     found = provenance("bowl")
     assert {"mislabel", "torch", "pyarrow", "numpy"} <= found["versions"].keys()
     assert found["versions"]["bowl"] == "1.0"

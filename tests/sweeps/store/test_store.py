@@ -6,7 +6,7 @@ import pandas as pd
 import pyarrow.compute as pc
 import pytest
 
-from mislabel.sweeps.errors import MislabelError, StoreError
+from mislabel.sweeps.errors import MislabelError, StoreError, WrongStoreError
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import curves_of, run, runs_of
 from tests.sweeps.run.parts import rows, tables
@@ -14,7 +14,7 @@ from tests.sweeps.run.parts import rows, tables
 # Reading and writing
 
 
-def test_what_is_written_is_read(files: SweepFiles) -> None:
+def test_written_tables_can_be_read(files: SweepFiles) -> None:
     files.write_part("p", tables(["a-0", "a-1"], "p"))
     files.write_part("q", tables(["b-0"], "q"))
     assert rows(files) == [("a-0", "done"), ("a-1", "done"), ("b-0", "done")]
@@ -48,7 +48,7 @@ def test_a_part_of_failed_runs_has_no_metrics_and_the_table_has(files: SweepFile
     assert rows(files, "runs", "run_id", "loss") == [("a-0", None), ("a-1", 1 / 3)]
 
 
-def test_a_column_that_is_not_there_is_named_with_the_nearest(files: SweepFiles) -> None:
+def test_an_unknown_column_is_refused_with_the_nearest_name(files: SweepFiles) -> None:
     files.write_part("p", tables(["a-0"], "p"))
     with pytest.raises(MislabelError, match="'los' is not a column of bowls/runs; did you mean loss"):
         files.read("runs", ["los"])
@@ -74,7 +74,7 @@ def test_pandas_reads_the_folders_as_flat_typed_tables(store: Store) -> None:
 # The store itself
 
 
-def test_a_new_store_says_its_layout(store: Store) -> None:
+def test_a_new_store_stores_the_version_of_its_layout(store: Store) -> None:
     store.prepare()
     assert json.loads(Path(store.address, "store.json").read_text()) == {"schema": 1}
     store.prepare()
@@ -84,7 +84,7 @@ def test_a_new_store_says_its_layout(store: Store) -> None:
 def test_a_newer_layout_is_refused(store: Store) -> None:
     store.prepare()
     Path(store.address, "store.json").write_text('{"schema": 2}')
-    with pytest.raises(StoreError, match=r"written by a newer Mislabel \(layout 2, this one reads up to 1\); upgrade"):
+    with pytest.raises(StoreError, match="layout 2"):
         Store(store.address)
 
 
@@ -92,21 +92,21 @@ def test_a_newer_layout_is_refused(store: Store) -> None:
 def test_a_damaged_layout_file_is_named(store: Store, text: str) -> None:
     store.prepare()
     Path(store.address, "store.json").write_text(text)
-    with pytest.raises(StoreError, match=r'store.json: is damaged; it should read {"schema": 1}'):
+    with pytest.raises(StoreError, match=r"store\.json"):
         Store(store.address)
 
 
-def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
+def test_a_file_is_not_a_store(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("no folder")
     store = Store(str(tmp_path / "store"))
-    with pytest.raises(StoreError, match="store: is not a folder; give another store with --store"):
+    with pytest.raises(WrongStoreError, match="store: "):
         store.prepare()
-    with pytest.raises(StoreError, match="store: is not a folder; give another store with --store"):
+    with pytest.raises(WrongStoreError, match="store: "):
         store.names()
 
 
-def test_an_address_of_no_known_kind_is_refused() -> None:
-    with pytest.raises(StoreError, match="nowhere://x: not an address that a store can have"):
+def test_an_unknown_kind_of_address_is_refused() -> None:
+    with pytest.raises(WrongStoreError, match="nowhere://x"):
         Store("nowhere://x")
 
 
@@ -120,15 +120,15 @@ def test_sweeps_are_listed_once_they_have_a_spec(store: Store) -> None:
         store.existing("c")
 
 
-def test_a_sweep_that_is_not_there_is_named_with_the_nearest(store: Store) -> None:
-    with pytest.raises(MislabelError, match="it is empty"):
+def test_an_unknown_sweep_is_refused_with_the_nearest_name(store: Store) -> None:
+    with pytest.raises(MislabelError, match="quickstart"):
         store.existing("quickstart")
     store.sweep("quickstart").write_text("spec.yaml", "")
     with pytest.raises(MislabelError, match=r"did you mean quickstart\?"):
         store.existing("quikstart")
 
 
-def test_each_change_of_a_spec_is_kept(files: SweepFiles) -> None:
+def test_each_change_of_a_spec_is_stored(files: SweepFiles) -> None:
     for text in ("one", "one", "two", "one"):
         files.revise_spec(text)
     assert files.read_text("spec.yaml") == "one"
@@ -146,7 +146,7 @@ def test_small_files_are_read_written_and_removed(files: SweepFiles) -> None:
     assert files.read_text("x.json") is None
 
 
-def test_a_checkpoint_is_known_once_it_is_complete(files: SweepFiles) -> None:
+def test_a_checkpoint_is_listed_once_it_is_complete(files: SweepFiles) -> None:
     files.save_checkpoint("p", b"data", ["a-0", "a-1"])
     assert list(files.checkpoints()) == [("p", ["a-0", "a-1"])]
     assert files.load_checkpoint("p") == b"data"

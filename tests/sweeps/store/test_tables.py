@@ -18,14 +18,14 @@ from tests.sweeps.run.parts import part_file, rows, tables
 # Runs that stand in several parts
 
 
-def test_of_a_run_that_was_run_again_the_last_attempt_counts(files: SweepFiles) -> None:
+def test_the_last_attempt_of_a_run_counts(files: SweepFiles) -> None:
     files.write_part("p", tables(["a-0", "a-1"], "p", "lost"))
     files.write_part("b", tables(["a-1", "b-0"], "b", attempt=2))
     assert rows(files) == [("a-0", "lost"), ("a-1", "done"), ("b-0", "done")]
 
 
 def test_the_same_pack_run_again_after_a_merge_counts_once(files: SweepFiles) -> None:
-    """A merged part keeps each row's pack: the row that counts can't be told by it."""
+    """A merged part keeps each row's pack id, so the pack id does not say which row counts."""
     files.write_part("p", tables(["a-0", "a-1"], "p", "lost"))
     files.write_part("q", tables(["b-0"], "q"))
     files.compact()
@@ -43,7 +43,7 @@ def test_the_same_pack_run_again_after_a_merge_counts_once(files: SweepFiles) ->
      (("stopped", "failed"), "stopped")],
 )  # fmt: skip
 @pytest.mark.parametrize("attempts", [(1, 2), (2, 1)])
-def test_a_run_that_was_trained_to_its_end_counts_before_one_that_was_stopped(
+def test_a_completed_run_counts_before_a_stopped_one(
     files: SweepFiles, statuses: tuple[str, str], counts: str, attempts: tuple[int, int]
 ) -> None:
     for part, status, attempt in zip("pq", statuses, attempts, strict=True):
@@ -53,13 +53,13 @@ def test_a_run_that_was_trained_to_its_end_counts_before_one_that_was_stopped(
     assert rows(files) == [("a-0", counts)]
 
 
-def test_a_result_counts_before_a_failure_whatever_the_attempt(files: SweepFiles) -> None:
+def test_a_result_counts_before_a_later_failure(files: SweepFiles) -> None:
     files.write_part("p", tables(["a-0"], "p", "failed", attempt=3))
     files.write_part("q", tables(["a-0", "a-1"], "q", attempt=1))
     assert rows(files) == [("a-0", "done"), ("a-1", "done")]
 
 
-def test_curves_of_a_run_come_from_the_part_that_its_row_comes_from(files: SweepFiles) -> None:
+def test_a_run_and_its_curves_come_from_the_same_part(files: SweepFiles) -> None:
     files.write_part("p", tables(["a-0", "a-1"], "p", loss=1.0))
     files.write_part("q", tables(["a-1", "a-2"], "q", loss=6.0, attempt=2))
     curves = files.read("curves", ["run_id", "loss"]).to_pandas().groupby("run_id")["loss"].agg(["max", "size"])
@@ -69,7 +69,7 @@ def test_curves_of_a_run_come_from_the_part_that_its_row_comes_from(files: Sweep
     assert files.read("curves", ["loss"], where)["loss"].to_pylist() == [6.0, 3.0, 2.0]
 
 
-def test_many_repeated_runs_are_read_in_no_time(files: SweepFiles) -> None:
+def test_many_repeated_runs_are_read_quickly(files: SweepFiles) -> None:
     runs = [f"c{i}-0" for i in range(5000)]
     files.write_part("p", tables(runs, "p", "lost"))
     files.write_part("q", tables(runs, "q", attempt=2))
@@ -120,7 +120,7 @@ def test_merging_twice_changes_nothing(files: SweepFiles) -> None:
 
 
 def half_merged(files: SweepFiles) -> Iterator[SweepFiles]:
-    """The store as a crash could leave it after each step of a merge: files appear, then files go, one by one."""
+    """The store after each step of a merge, as a crash could leave it."""
     old = Path(files.address)
     merged = old.parent / "merged"
     shutil.copytree(old, merged)
@@ -138,7 +138,7 @@ def half_merged(files: SweepFiles) -> Iterator[SweepFiles]:
 
 
 @pytest.mark.faults
-def test_a_merge_cut_short_anywhere_loses_and_doubles_nothing(files: SweepFiles) -> None:
+def test_an_interrupted_merge_loses_and_repeats_nothing(files: SweepFiles) -> None:
     written_in_parts(files)
     expected = contents(files)
     steps = 0
