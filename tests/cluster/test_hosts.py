@@ -175,7 +175,6 @@ def test_who_has_no_token_and_no_password_is_refused(cluster: Cluster) -> None:
         assert "refuses this token" in client.mislabel(*words, "--token-file", str(wrong), code=2).stderr
 
 
-@pytest.mark.timeout(900)
 def test_a_host_a_cable_and_a_driver_are_lost_and_no_result_is(cluster: Cluster, tmp_path: Path) -> None:
     for name in SWEEPS:
         cluster.submit(name)

@@ -22,7 +22,6 @@ def test_a_cluster_of_one_machine_can_not_be_joined(tmp_path: Path) -> None:
 
 @pytest.mark.ray
 @pytest.mark.faults
-@pytest.mark.timeout(600)
 @pytest.mark.skipif(not namespaces_can_be_made(), reason="needs to make a network namespace: root, unshare and ip")
 def test_a_machine_joins_comes_back_when_it_was_cut_off_and_leaves(tmp_path: Path) -> None:
     """And MLflow asks for a password where others can reach it."""
