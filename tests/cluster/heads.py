@@ -101,7 +101,7 @@ def title_of(process: Process) -> str:
 @contextmanager
 def head(path: Path, *words: str) -> Iterator[Head]:
     """A cluster that is up in the body; whatever becomes of it, nothing of it is left afterwards."""
-    (path / "work").mkdir(parents=True)
+    (path / "work").mkdir(parents=True, exist_ok=True)
     made = Head(Folder(path / "head"), path / "work")
     family: list[Process] = []
     try:
