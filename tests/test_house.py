@@ -1,6 +1,7 @@
 """The rules of the house: which way imports point, where each large package may be named, how long a module may be."""
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -158,6 +159,131 @@ def test_tasks_know_no_scheduler_no_search_and_no_files() -> None:
 def test_a_large_package_is_named_in_few_modules(package: str, allowed: list[str]) -> None:
     inside = {*in_package(*allowed)}
     assert breaches([path for path in MODULES if path not in inside], package) == []
+
+
+def private_uses(source: str, libraries: tuple[str, ...] = ("ray", "optuna", "mlflow")) -> list[str]:
+    """Private names of these libraries in a module that imports one of them.
+
+    That is: an import of a private module or name, and an attribute with a leading underscore that the module itself
+    does not define.
+    """
+    tree = ast.parse(source)
+    nodes = [*ast.walk(tree)]
+    imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            imported += [f"{node.module}.{alias.name}" for alias in node.names]
+    foreign = [name for name in imported if is_of(name, *libraries)]
+    if not foreign:
+        return []
+    found = [name for name in foreign if any(is_private(part) for part in name.split("."))]
+    stored = [node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
+    stored += [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    defined = {*stored, *(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef))}
+    used = [node.attr for node in nodes if isinstance(node, ast.Attribute) and is_private(node.attr)]
+    return found + [name for name in used if name not in defined]
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+@pytest.mark.parametrize(
+    ("library", "adapter"),
+    [
+        ("ray", "mislabel.cluster.ray_private"),
+        ("optuna", "mislabel.sweeps.search.optuna_private"),
+        ("mlflow", "mislabel.analysis.mlflow_view.mlflow_private"),
+    ],
+)
+def test_private_names_of_a_library_are_used_in_its_adapter_alone(library: str, adapter: str) -> None:
+    uses = {name_of(path): private_uses(path.read_text(), (library,)) for path in MODULES}
+    assert {name: used for name, used in uses.items() if used and name != adapter} == {}
+    assert uses[adapter], "the adapter has no private names: remove it"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from optuna._imports import try_import",
+        "import ray\nray._private.worker.global_worker",
+        "from ray.experimental import internal_kv\ninternal_kv._internal_kv_get('key')",
+        "def late():\n    import mlflow\n    return mlflow.tracking.fluent._active_run_stack",
+        "from optuna.samplers import TPESampler\nclass Mine(TPESampler):\n    def f(self):\n        return self._rng",
+    ],
+)
+def test_private_names_are_found(source: str) -> None:
+    assert private_uses(source) != []
+
+
+def test_private_names_of_our_own_are_allowed() -> None:
+    assert (
+        private_uses("import ray\nclass A:\n    def __init__(self):\n        self._x = 1\n    def f(self): self._x")
+        == []
+    )
+
+
+STATE = """
+import importlib, json, logging, os, signal, sys, warnings
+def state():
+    found = {
+        "environment": dict(os.environ),
+        "signals": {str(number): str(signal.getsignal(number)) for number in signal.valid_signals()},
+        "warnings": [str(entry) for entry in warnings.filters],
+        "logging": [str(logging.root.handlers), logging.root.level],
+    }
+    if "matplotlib" in sys.modules:
+        found["matplotlib"] = sys.modules["matplotlib"].rcParams._get("backend").__repr__()
+    if "optuna" in sys.modules:
+        found["optuna"] = sys.modules["optuna"].logging.get_verbosity()
+    if "torch" in sys.modules:
+        found["torch"] = [sys.modules["torch"].get_num_threads(), str(sys.modules["torch"].get_default_dtype())]
+    return found
+for name in sys.argv[1].split():
+    try:
+        importlib.import_module(name)
+    except ImportError:  # a name in a module
+        importlib.import_module(name.rpartition(".")[0])
+before = state()
+for name in sys.argv[2].split():
+    importlib.import_module(name)
+after = state()
+print(json.dumps([key for key in after if after[key] != before.get(key)]))
+"""
+
+
+def effects_of_importing(names: list[str], libraries: list[str]) -> list[str]:
+    """What importing these modules changes in the process, after the libraries have been imported."""
+    command = [sys.executable, "-c", STATE, " ".join(libraries), " ".join(names)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    changed: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return changed
+
+
+def test_importing_a_module_changes_nothing_in_the_process() -> None:
+    ours = [name_of(path) for path in MODULES]
+    foreign = {module for path in MODULES for module in imports_of(path, at_import_only=True)}
+    libraries = sorted(name for name in foreign if not is_of(name, "mislabel"))
+    assert effects_of_importing(ours, [*libraries, "matplotlib", "optuna", "torch", "mlflow"]) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "effect"),
+    [
+        ("import os; os.environ['X'] = '1'", "environment"),
+        ("import matplotlib; matplotlib.use('svg')", "matplotlib"),
+        ("import optuna; optuna.logging.set_verbosity(50)", "optuna"),
+        ("import signal; signal.signal(signal.SIGUSR1, signal.SIG_IGN)", "signals"),
+        ("import warnings; warnings.simplefilter('ignore')", "warnings"),
+        ("import logging; logging.basicConfig(level=10)", "logging"),
+    ],
+)
+def test_an_effect_of_an_import_is_found(
+    line: str, effect: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "planted.py").write_text(line)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert effects_of_importing(["planted"], ["matplotlib", "optuna"]) == [effect]
 
 
 def test_commands_import_nothing_heavy_before_they_are_called() -> None:

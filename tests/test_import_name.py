@@ -1,4 +1,4 @@
-"""A user's folder may contain `tasks.py`, `analysis/`, `sweeps.py` and `cluster/queue/`: ours are imported all the same."""
+"""Folders of users that contain `tasks.py`, `analysis/`, `sweeps.py` and `cluster/queue/`: ours are imported anyway."""
 
 import json
 import os
