@@ -78,9 +78,9 @@ def test_the_readme_names_every_task() -> None:
 
 def test_the_claims_in_the_readme_are_those_in_the_code() -> None:
     known = {
-        (experiment, claim.paper, claim.quantity, str(claim.holds))
+        (experiment, paper, claim.quantity, str(claim.rule.holds))
         for experiment, claims in CLAIMS.items()
-        for claim in claims
+        for paper, claim in claims.items()
     }
     shown = set()
     for line in re.findall(r"^\| `[a-z-]+/.*", README, re.MULTILINE):

@@ -14,6 +14,7 @@ from mislabel.analysis.sweep import Sweep
 
 Verdict = Literal["confirmed", "not confirmed", "undecided", "not run"]
 Measure = Callable[[Sweep], Estimate]
+Theory = float | Callable[[Sweep], float] | None
 
 
 @dataclass(frozen=True)
@@ -36,50 +37,62 @@ class Region:
         return f"≥ {self.low:g}" if self.high == float("inf") else f"{self.low:g} to {self.high:g}"
 
 
-def at_least(bound: float) -> Region:
-    return Region(low=bound)
+@dataclass(frozen=True)
+class Rule:
+    """The rule that decides a claim: the measure must lie in the region."""
+
+    holds: Region
+    measure: Measure
+    theory: Theory = None
+    """The theory's prediction for the quantity, if it predicts a number."""
 
 
-def at_most(bound: float) -> Region:
-    return Region(high=bound)
+def at_least(bound: float, measure: Measure, theory: Theory = None) -> Rule:
+    return Rule(Region(low=bound), measure, theory)
 
 
-def near(value: float, within: float) -> Region:
-    return Region(value - within, value + within)
+def at_most(bound: float, measure: Measure, theory: Theory = None) -> Rule:
+    return Rule(Region(high=bound), measure, theory)
+
+
+def near(value: float, within: float, measure: Measure, theory: Theory = None) -> Rule:
+    return Rule(Region(value - within, value + within), measure, theory)
 
 
 @dataclass(frozen=True)
 class Claim:
-    paper: str
-    """Where the paper makes the statement, and the statement: "Figure 2: …"; or "Beyond the paper: …"."""
+    """How a statement of a paper is tested."""
+
     quantity: str
     """What is measured to decide it, in words."""
-    holds: Region
-    measure: Measure
-    theory: float | Callable[[Sweep], float] | None = None
-    """The theory's prediction for the quantity, if it predicts a number."""
+    rule: Rule
     at_any_size: bool = True
     """False if the statement depends on the paper's sizes, so that the small version can't decide it."""
 
 
-def full_size(paper: str, quantity: str, holds: Region, measure: Measure) -> Claim:
+Claims = dict[str, Claim]
+"""By statement, with the place where the paper makes it: "Figure 2: …"; or "Beyond the paper: …"."""
+
+
+def full_size(quantity: str, rule: Rule) -> Claim:
     """A claim that only the paper's sizes can decide."""
-    return Claim(paper, quantity, holds, measure, at_any_size=False)
+    return Claim(quantity, rule, at_any_size=False)
 
 
 @dataclass(frozen=True)
 class Finding:
     """A claim with its estimate from a sweep; without one, the experiment has not run."""
 
+    paper: str
     claim: Claim
     estimate: Estimate | None = None
     theory: float | None = None
 
     @property
     def verdict(self) -> Verdict:
-        return "not run" if self.estimate is None else self.claim.holds.verdict(self.estimate)
+        return "not run" if self.estimate is None else self.claim.rule.holds.verdict(self.estimate)
 
 
-def judged(claim: Claim, sweep: Sweep) -> Finding:
-    theory = claim.theory(sweep) if callable(claim.theory) else claim.theory
-    return Finding(claim, claim.measure(sweep), theory)
+def judged(paper: str, claim: Claim, sweep: Sweep) -> Finding:
+    rule = claim.rule
+    return Finding(paper, claim, rule.measure(sweep), rule.theory(sweep) if callable(rule.theory) else rule.theory)

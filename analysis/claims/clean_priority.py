@@ -8,13 +8,14 @@ no value, so a claim about it stays undecided.
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from mislabel.analysis.claims import theory
-from mislabel.analysis.claims.claim import Claim, Measure, Region, at_least, at_most, near
+from mislabel.analysis.claims.claim import Claim, Claims, Measure, Region, Rule, at_least, at_most
 from mislabel.analysis.claims.measures import estimates, final, largest, smallest, trained_runs
 from mislabel.analysis.statistics.estimate import Estimate, at_end, mean_of
 from mislabel.analysis.sweep import Sweep
@@ -96,7 +97,7 @@ def _early(metric: str, change: Literal["rise", "fall"], bound: float) -> _State
     return _Statement(
         f"in the early stage the {name} {change}s",
         f"{change} of the {name} from the start to the turning point",
-        at_least(bound),
+        Region(low=bound),
         lambda run: sign * run.rise(metric),
     )
 
@@ -105,7 +106,7 @@ def _later(metric: str) -> _Statement:
     """The metric falls by at least 0.1 from the turning point to the end."""
     name = metric.replace("_", " ")
     quantity = f"fall of the {name} from the turning point to the end"
-    return _Statement(f"later the {name} falls too", quantity, at_least(0.1), lambda run: run.fall(metric))
+    return _Statement(f"later the {name} falls too", quantity, Region(low=0.1), lambda run: run.fall(metric))
 
 
 _DYNAMICS = {
@@ -117,7 +118,7 @@ _DYNAMICS = {
     "alpha grows": _Statement(
         "in the early stage α grows (Theorem 4.5)",
         "α at the turning point over α at the start",
-        at_least(1.2),
+        Region(low=1.2),
         lambda run: float(run.turn["alpha"] / run.first["alpha"]),
     ),
     "alpha at the turn": _Statement(
@@ -129,13 +130,13 @@ _DYNAMICS = {
     "angle at the turn": _Statement(
         "in the early stage a class's noisy gradient is opposite to its clean gradient",
         "angle between the two at the turning point, in degrees, mean over classes",
-        at_least(120.0),
+        Region(low=120.0),
         lambda run: float(run.turn["mean_angle"] * _DEGREES),
     ),
     "excess test error": _Statement(
         "test error has its minimum near the turning point",
         "test error at the turning point minus its minimum, over its rise from the minimum to the end",
-        at_most(0.3),
+        Region(high=0.3),
         _Run.excess_test_error,
     ),
 }
@@ -146,9 +147,9 @@ _LOSSES = {
     "noisy loss falls": _later("noisy_loss"),
 }
 # With ten classes, nine of ten noisy labels are missed before training, so their error can't rise much.
-_TEN_CLASSES = {"noisy error rises": at_least(0.02)}
+_TEN_CLASSES = {"noisy error rises": Region(low=0.02)}
 # Ten epochs on MNIST's 60,000 images show only the beginning of learning the noisy labels.
-_TEN_EPOCHS = {**_TEN_CLASSES, "noisy error falls": at_least(0.01)}
+_TEN_EPOCHS = {**_TEN_CLASSES, "noisy error falls": Region(low=0.01)}
 # With few images of ten classes, α reaches 1 in some classes, but their sum reaches it long after the turning point.
 _NEEDS_MANY_IMAGES = ("alpha at the turn",)
 
@@ -173,24 +174,22 @@ def _dynamics(
     losses: bool = False,
     where: str = "",
     large_only: Collection[str] = (),
-) -> tuple[Claim, ...]:
+) -> Claims:
     """The claims about the learning dynamics of one setting, with those about its losses in Figure 10 if asked.
 
     `regions` replaces the region of some statements; those in `large_only` are not decided by the small version.
     """
 
-    def claim(name: str, statement: _Statement) -> Claim:
+    statements = {**_DYNAMICS, **_LOSSES} if losses else _DYNAMICS
+    claims = {}
+    for name, statement in statements.items():
         holds = (regions or {}).get(name, statement.holds)
-        return Claim(
-            f"{'Figure 10' if name in _LOSSES else figure}: {statement.paper}",
+        claims[f"{'Figure 10' if name in _LOSSES else figure}: {statement.paper}"] = Claim(
             statement.quantity + where,
-            holds,
-            lambda sweep: _worst_cell(sweep, statement.value, holds),
+            Rule(holds, partial(_worst_cell, value=statement.value, holds=holds)),
             at_any_size=name not in large_only,
         )
-
-    statements = {**_DYNAMICS, **_LOSSES} if losses else _DYNAMICS
-    return tuple(claim(name, statement) for name, statement in statements.items())
+    return claims
 
 
 def _number_of_classes(classes: str) -> int:
@@ -247,132 +246,102 @@ def _orthogonal_part(sweep: Sweep) -> Estimate:
 
 
 # With random weights the outputs start near 1/k, and they differ from it more if there are more classes.
-_RATIO_OF_TWO, _RATIO_OF_TEN = near(1.0, 0.3), Region(0.5, 2.0)
+_RATIO_OF_TWO, _RATIO_OF_TEN = Region(0.7, 1.3), Region(0.5, 2.0)
 
 
-def _at_start(figure: str, ratio: Region) -> tuple[Claim, ...]:
-    return (
-        Claim(
-            f"{figure}: at initialization a class's noisy gradient is opposite to its clean gradient",
-            "angle between the two in degrees, mean over classes",
-            at_least(150.0),
-            _start_angle,
-            theory=180.0,
+def _at_start(figure: str, ratio: Region) -> Claims:
+    return {
+        f"{figure}: at initialization a class's noisy gradient is opposite to its clean gradient": Claim(
+            "angle between the two in degrees, mean over classes", at_least(150.0, _start_angle, theory=180.0)
         ),
-        Claim(
-            f"{figure}: at initialization α is near δ/(1-δ), divided by k-1 for k classes",
-            "α over this value",
-            ratio,
-            _start_ratio,
-            theory=1.0,
+        f"{figure}: at initialization α is near δ/(1-δ), divided by k-1 for k classes": Claim(
+            "α over this value", Rule(ratio, _start_ratio, theory=1.0)
         ),
-    )
+    }
 
 
-def _histograms(figure: str) -> tuple[Claim, ...]:
-    return (
-        Claim(
-            f"{figure}: gradients of clean samples are concentrated at small angles",
+def _histograms(figure: str) -> Claims:
+    return {
+        f"{figure}: gradients of clean samples are concentrated at small angles": Claim(
             "mean θ_g of clean samples in degrees, worst class",
-            at_most(60.0),
-            lambda sweep: _mean_angle(sweep, "clean"),
+            at_most(60.0, lambda sweep: _mean_angle(sweep, "clean")),
         ),
-        Claim(
-            f"{figure}: gradients of noisy samples are concentrated at large angles",
+        f"{figure}: gradients of noisy samples are concentrated at large angles": Claim(
             "mean θ_g of noisy samples in degrees, worst class",
-            at_least(120.0),
-            lambda sweep: _mean_angle(sweep, "noisy"),
+            at_least(120.0, lambda sweep: _mean_angle(sweep, "noisy")),
         ),
-        Claim(
-            f"{figure}: the angles of noisy samples are symmetric to those of clean samples",
+        f"{figure}: the angles of noisy samples are symmetric to those of clean samples": Claim(
             "mean θ_g of clean samples plus that of noisy samples, difference from 180°, worst class",
-            at_most(10.0),
-            _asymmetry,
-            theory=0.0,
+            at_most(10.0, _asymmetry, theory=0.0),
         ),
-    )
+    }
 
 
 CLAIMS = {
-    "clean-priority/fig2": (
-        Claim(
-            "Figure 2: ReLU networks of width 512 follow the closed form for infinite width",
+    "clean-priority/fig2": {
+        "Figure 2: ReLU networks of width 512 follow the closed form for infinite width": Claim(
             "largest deviation of θ_h over the circle in degrees, worst depth",
-            at_most(10.0),
-            _deviation_at_512("relu"),
-            theory=0.0,
+            at_most(10.0, _deviation_at_512("relu"), theory=0.0),
         ),
-        Claim(
-            "Figure 2: linear networks of width 512 have θ_h = θ_d",
+        "Figure 2: linear networks of width 512 have θ_h = θ_d": Claim(
             "largest deviation of θ_h over the circle in degrees, worst depth",
-            at_most(10.0),
-            _deviation_at_512("linear"),
-            theory=0.0,
+            at_most(10.0, _deviation_at_512("linear"), theory=0.0),
         ),
-        Claim(
-            "Equations 13 and 14: they hold in the limit of infinite width",
+        "Equations 13 and 14: they hold in the limit of infinite width": Claim(
             "deviation at the largest width over that at the smallest, ReLU, mean over depths",
-            at_most(0.7),
-            _widest_over_narrowest,
-            theory=lambda sweep: float(theory.deviation_ratio(largest(sweep, "width"), smallest(sweep, "width"))),
+            at_most(
+                0.7,
+                _widest_over_narrowest,
+                theory=lambda sweep: float(theory.deviation_ratio(largest(sweep, "width"), smallest(sweep, "width"))),
+            ),
         ),
-        Claim(
-            "Theorem 3.1: θ_h grows with θ_d (up to 90°)",
+        "Theorem 3.1: θ_h grows with θ_d (up to 90°)": Claim(
             "share of neighbouring angles in increasing order, ReLU, width 512",
-            at_least(0.95),
-            final("rising_share", {"width": 512, "activation": "relu"}),
+            at_least(0.95, final("rising_share", {"width": 512, "activation": "relu"})),
         ),
-    ),
-    "clean-priority/fig3": (
-        Claim(
-            "Figure 3: angles within a cluster are smaller than angles between clusters",
+    },
+    "clean-priority/fig3": {
+        "Figure 3: angles within a cluster are smaller than angles between clusters": Claim(
             "θ_h between clusters minus within a cluster, in degrees",
-            at_least(10.0),
-            lambda sweep: mean_of((at_end(sweep, "between_angle") - at_end(sweep, "within_angle")) * _DEGREES),
+            at_least(
+                10.0, lambda sweep: mean_of((at_end(sweep, "between_angle") - at_end(sweep, "within_angle")) * _DEGREES)
+            ),
         ),
-        Claim(
-            "Figure 3: the two histograms are separated",
+        "Figure 3: the two histograms are separated": Claim(
             "share of pairs (within, between) in which the angle within a cluster is smaller",
-            at_least(0.95),
-            final("separated_share"),
+            at_least(0.95, final("separated_share")),
         ),
-    ),
-    "clean-priority/fig4": (*_at_start("Section 4", _RATIO_OF_TWO), *_histograms("Figure 4")),
-    "clean-priority/fig5": (*_at_start("Figure 6", _RATIO_OF_TWO), *_dynamics("Figures 5, 6")),
-    "clean-priority/fig10": (*_at_start("Figure 10", _RATIO_OF_TWO), *_dynamics("Figure 10", losses=True)),
-    "clean-priority/fig7": (
-        *_at_start("Figure 8", _RATIO_OF_TEN),
-        *_dynamics("Figures 7, 8", _TEN_EPOCHS, losses=True, large_only=_NEEDS_MANY_IMAGES),
-    ),
-    "clean-priority/fig7-cifar10": (
-        *_at_start("Figure 8", _RATIO_OF_TEN),
-        *_dynamics("Figures 7, 8", _TEN_CLASSES, losses=True, large_only=_NEEDS_MANY_IMAGES),
-    ),
-    "clean-priority/fig9": (
-        *_at_start("Figure 9", _RATIO_OF_TEN),
-        *_histograms("Figure 9"),
-        Claim(
-            "Figure 9: samples of other classes are separated from clean samples of the class",
+    },
+    "clean-priority/fig4": {**_at_start("Section 4", _RATIO_OF_TWO), **_histograms("Figure 4")},
+    "clean-priority/fig5": {**_at_start("Figure 6", _RATIO_OF_TWO), **_dynamics("Figures 5, 6")},
+    "clean-priority/fig10": {**_at_start("Figure 10", _RATIO_OF_TWO), **_dynamics("Figure 10", losses=True)},
+    "clean-priority/fig7": {
+        **_at_start("Figure 8", _RATIO_OF_TEN),
+        **_dynamics("Figures 7, 8", _TEN_EPOCHS, losses=True, large_only=_NEEDS_MANY_IMAGES),
+    },
+    "clean-priority/fig7-cifar10": {
+        **_at_start("Figure 8", _RATIO_OF_TEN),
+        **_dynamics("Figures 7, 8", _TEN_CLASSES, losses=True, large_only=_NEEDS_MANY_IMAGES),
+    },
+    "clean-priority/fig9": {
+        **_at_start("Figure 9", _RATIO_OF_TEN),
+        **_histograms("Figure 9"),
+        "Figure 9: samples of other classes are separated from clean samples of the class": Claim(
             "share of pairs (clean, other) in which the clean sample has the smaller θ_g, worst logit",
-            at_least(0.9),
-            lambda sweep: _in_order(sweep, "clean", "other"),
+            at_least(0.9, lambda sweep: _in_order(sweep, "clean", "other")),
         ),
-        Claim(
-            "Figure 9: samples of other classes are separated from noisy samples of the class",
+        "Figure 9: samples of other classes are separated from noisy samples of the class": Claim(
             "share of pairs (other, noisy) in which the sample of another class has the smaller θ_g, worst logit",
-            at_least(0.9),
-            lambda sweep: _in_order(sweep, "other", "noisy"),
+            at_least(0.9, lambda sweep: _in_order(sweep, "other", "noisy")),
         ),
-        Claim(
-            "Figure 9: the gradient of other classes has a sizable part orthogonal to the clean gradient",
+        "Figure 9: the gradient of other classes has a sizable part orthogonal to the clean gradient": Claim(
             "sin θ_g of the summed gradient of clean samples of all other classes, worst logit",
-            at_least(0.2),
-            _orthogonal_part,
+            at_least(0.2, _orthogonal_part),
         ),
-    ),
-    "clean-priority/fig11": (*_at_start("Figure 11", _RATIO_OF_TWO), *_dynamics("Figure 11", where=", worst width")),
-    "clean-priority/fig12": (
-        *_at_start("Figure 12", _RATIO_OF_TEN),
-        *_dynamics("Figure 12", _TEN_EPOCHS, where=", worst noise level", large_only=_NEEDS_MANY_IMAGES),
-    ),
+    },
+    "clean-priority/fig11": {**_at_start("Figure 11", _RATIO_OF_TWO), **_dynamics("Figure 11", where=", worst width")},
+    "clean-priority/fig12": {
+        **_at_start("Figure 12", _RATIO_OF_TEN),
+        **_dynamics("Figure 12", _TEN_EPOCHS, where=", worst noise level", large_only=_NEEDS_MANY_IMAGES),
+    },
 }

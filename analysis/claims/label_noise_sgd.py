@@ -96,155 +96,104 @@ def _width_effect(sweep: Sweep) -> Estimate:
 
 
 CLAIMS = {
-    "label-noise-sgd/fig1": (
-        Claim(
-            "Figure 1b, phase I: with label noise the neurons' norms diminish",
+    "label-noise-sgd/fig1": {
+        "Figure 1b, phase I: with label noise the neurons' norms diminish": Claim(
             "mean norm of the neurons, end over start",
-            at_most(0.5),
-            lambda sweep: end_over_start("mean_norm", _noisiest(sweep))(sweep),
+            at_most(0.5, lambda sweep: end_over_start("mean_norm", _noisiest(sweep))(sweep)),
         ),
-        Claim(
-            "Figure 1b, phase II: the neurons align with the interpolator θ*",
+        "Figure 1b, phase II: the neurons align with the interpolator θ*": Claim(
             "mean |cosine| of neurons with θ* at the end; fresh noise keeps it below 1",
-            at_least(0.8),
-            lambda sweep: mean_of(at_end(sweep, "mean_alignment", _noisiest(sweep))),
+            at_least(0.8, lambda sweep: mean_of(at_end(sweep, "mean_alignment", _noisiest(sweep)))),
         ),
-        Claim(
-            "Figure 1b: phase I comes before phase II",
+        "Figure 1b: phase I comes before phase II": Claim(
             "share of runs in which all neurons escape the lazy regime before the mean alignment passes ½",
-            at_least(0.6),
-            _phases_in_order,
+            at_least(0.6, _phases_in_order),
         ),
-        Claim(
-            "Section 3.1: without label noise the network stays lazy: the neurons keep their norms",
-            "mean norm of the neurons, end over start, σ = 0",
-            at_least(0.9),
-            end_over_start("mean_norm", _NO_NOISE),
+        "Section 3.1: without label noise the network stays lazy: the neurons keep their norms": Claim(
+            "mean norm of the neurons, end over start, σ = 0", at_least(0.9, end_over_start("mean_norm", _NO_NOISE))
         ),
-        Claim(
-            "Section 3.1: without label noise the network stays lazy: the neurons do not turn towards θ*",
-            "mean |cosine| of neurons with θ*, end minus start, σ = 0",
-            at_most(0.1),
-            _turn_without_noise,
+        "Section 3.1: without label noise the network stays lazy: the neurons do not turn towards θ*": Claim(
+            "mean |cosine| of neurons with θ*, end minus start, σ = 0", at_most(0.1, _turn_without_noise)
         ),
-        Claim(
-            "Theorem 3.2: with a larger σ the neurons escape the lazy regime earlier",
-            "escape step, largest σ over the next smaller σ",
-            at_most(1.0),
-            _earlier("sigma"),
+        "Theorem 3.2: with a larger σ the neurons escape the lazy regime earlier": Claim(
+            "escape step, largest σ over the next smaller σ", at_most(1.0, _earlier("sigma"))
         ),
-        Claim(
-            "Theorem 3.2: with a larger η the neurons escape the lazy regime earlier",
-            "escape step, larger η over smaller η",
-            at_most(1.0),
-            _earlier("step_size"),
+        "Theorem 3.2: with a larger η the neurons escape the lazy regime earlier": Claim(
+            "escape step, larger η over smaller η", at_most(1.0, _earlier("step_size"))
         ),
-    ),
-    "label-noise-sgd/fig2": (
-        Claim(
-            "Figure 2a: without label noise the network behaves like its linearization on training images",
+    },
+    "label-noise-sgd/fig2": {
+        "Figure 2a: without label noise the network behaves like its linearization on training images": Claim(
             "distance of their outputs over the norm of the linearization's, largest over all steps",
-            at_most(0.1),
-            _largest_gap,
+            at_most(0.1, _largest_gap),
         ),
-        Claim(
-            "Figure 2b: without label noise the network behaves like its linearization on test images",
+        "Figure 2b: without label noise the network behaves like its linearization on test images": Claim(
             "distance of their outputs over the norm of the linearization's, late in training",
-            at_most(0.25),
-            _late("plain_test_gap"),
+            at_most(0.25, _late("plain_test_gap")),
         ),
-        Claim(
-            "Figure 2b: with label noise the network follows a distinctly different trajectory",
+        "Figure 2b: with label noise the network follows a distinctly different trajectory": Claim(
             "distance to the linearization on test images, with noise over without",
-            at_least(3.0),
-            lambda sweep: _noisy_over_plain(sweep, "test_gap"),
+            at_least(3.0, lambda sweep: _noisy_over_plain(sweep, "test_gap")),
         ),
-        Claim(
-            "Figure 2b: the difference is not jitter: it remains if the linearization sees the same noise",
+        "Figure 2b: the difference is not jitter: it remains if the linearization sees the same noise": Claim(
             "distance to that linearization with noise, over the distance without noise, test images",
-            at_least(3.0),
-            lambda sweep: _quotient(_late_values(sweep, "control_test_gap"), _late_values(sweep, "plain_test_gap")),
+            at_least(
+                3.0,
+                lambda sweep: _quotient(_late_values(sweep, "control_test_gap"), _late_values(sweep, "plain_test_gap")),
+            ),
         ),
-        Claim(
-            "Figure 2: label noise induces the rich regime",
+        "Figure 2: label noise induces the rich regime": Claim(
             "change of the tangent kernel, with noise over without",
-            at_least(1.5),
-            lambda sweep: _noisy_over_plain(sweep, "kernel_change"),
+            at_least(1.5, lambda sweep: _noisy_over_plain(sweep, "kernel_change")),
         ),
-        Claim(
-            "Figure 2: with label noise the network learns features, which the lazy regime does not",
+        "Figure 2: with label noise the network learns features, which the lazy regime does not": Claim(
             "change of the tangent kernel with noise, over the kernel's norm",
-            at_least(0.2),
-            _late("noisy_kernel_change"),
+            at_least(0.2, _late("noisy_kernel_change")),
         ),
-        Claim(
-            "Figure 2c: with label noise the norm of the first layer diminishes",
-            "‖W₁‖_F late in training over ‖W₁‖_F at the start",
-            at_most(0.95),
-            _late("noisy_first_norm_ratio"),
+        "Figure 2c: with label noise the norm of the first layer diminishes": Claim(
+            "‖W₁‖_F late in training over ‖W₁‖_F at the start", at_most(0.95, _late("noisy_first_norm_ratio"))
         ),
-        Claim(
-            "Figure 2c: without label noise the norm of the first layer stays the same",
+        "Figure 2c: without label noise the norm of the first layer stays the same": Claim(
             "‖W₁‖_F late in training over ‖W₁‖_F at the start, without noise",
-            near(1.0, 0.03),
-            _late("plain_first_norm_ratio"),
+            near(1.0, 0.03, _late("plain_first_norm_ratio")),
         ),
-    ),
-    "label-noise-sgd/beyond-images": (
-        Claim(
-            "Beyond the paper: wider networks are lazier",
-            "change of the tangent kernel without noise, widest over narrowest network",
-            at_most(0.9),
-            _width_effect,
+    },
+    "label-noise-sgd/beyond-images": {
+        "Beyond the paper: wider networks are lazier": Claim(
+            "change of the tangent kernel without noise, widest over narrowest network", at_most(0.9, _width_effect)
         ),
-        Claim(
-            "Beyond the paper: label noise induces the rich regime from the NTK initialization, with dense layers",
+        "Beyond the paper: label noise induces the rich regime from the NTK initialization, with dense layers": Claim(
             "change of the tangent kernel, with noise over without, largest σ, initialization scale 1",
-            at_least(1.5),
-            lambda sweep: _noisy_over_plain(sweep, "kernel_change", init_scale=1.0),
+            at_least(1.5, lambda sweep: _noisy_over_plain(sweep, "kernel_change", init_scale=1.0)),
         ),
-        Claim(
-            "Beyond the paper: label noise induces the rich regime from a smaller initialization",
+        "Beyond the paper: label noise induces the rich regime from a smaller initialization": Claim(
             "the same at the smallest initialization scale, where the network is not lazy even without noise",
-            at_least(1.5),
-            lambda sweep: _noisy_over_plain(sweep, "kernel_change", init_scale=smallest(sweep, "init_scale")),
+            at_least(
+                1.5, lambda sweep: _noisy_over_plain(sweep, "kernel_change", init_scale=smallest(sweep, "init_scale"))
+            ),
         ),
-        Claim(
-            "Beyond the paper: with label noise the norm of the first layer diminishes, with dense layers",
+        "Beyond the paper: with label noise the norm of the first layer diminishes, with dense layers": Claim(
             "‖W₁‖_F late in training over ‖W₁‖_F at the start, largest σ, mean over widths and scales",
-            at_most(0.95),
-            _late("noisy_first_norm_ratio"),
+            at_most(0.95, _late("noisy_first_norm_ratio")),
         ),
-    ),
-    "label-noise-sgd/lemma33": (
-        Claim(
-            "Lemma 3.3: the mean squared norm falls below √η within 1/η² steps",
+    },
+    "label-noise-sgd/lemma33": {
+        "Lemma 3.3: the mean squared norm falls below √η within 1/η² steps": Claim(
             "steps until the mean squared norm is below √η, over 1/η², for the η with the largest mean",
-            at_most(1.0),
-            _lemma_time,
+            at_most(1.0, _lemma_time),
         ),
-        Claim(
-            "Equations 5 and 6: in expectation the squared norm shrinks by the factor 1 − η^1.5 per step",
+        "Equations 5 and 6: in expectation the squared norm shrinks by the factor 1 − η^1.5 per step": Claim(
             "steps until the mean squared norm is below √η, over ln(1/η)/(2·η^1.5)",
-            near(1.0, 0.1),
-            _expected_time,
-            theory=1.0,
+            near(1.0, 0.1, _expected_time, theory=1.0),
         ),
-    ),
-    "label-noise-sgd/lemma34": (
-        Claim(
-            "Lemma 3.4: the neurons align with θ* while they are small",
+    },
+    "label-noise-sgd/lemma34": {
+        "Lemma 3.4: the neurons align with θ* while they are small": Claim(
             "mean |cosine| of neurons with θ* at the end, smallest η, largest ‖θ*‖",
-            at_least(0.85),
-            _final_alignment,
-            theory=1.0,
+            at_least(0.85, _final_alignment, theory=1.0),
         ),
-        Claim(
-            "Lemma 3.5: after the alignment the network converges to the interpolator θ*",
-            "‖θ − θ*‖ at the lemma's time t₃, all settings",
-            at_most(0.01),
-            final("converged_distance"),
-            theory=0.0,
+        "Lemma 3.5: after the alignment the network converges to the interpolator θ*": Claim(
+            "‖θ − θ*‖ at the lemma's time t₃, all settings", at_most(0.01, final("converged_distance"), theory=0.0)
         ),
-    ),
+    },
 }

@@ -1,5 +1,6 @@
 """`mislabel reproduce`: run a paper's experiment and check its claims."""
 
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -110,21 +111,21 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
     from mislabel.sweeps.store.store import Store
 
     name = sweep_name(experiment, quick)
-    claims = [claim for claim in CLAIMS[experiment] if claim.at_any_size or not quick]
+    claims = {paper: claim for paper, claim in CLAIMS[experiment].items() if claim.at_any_size or not quick}
     if name not in Store(store).names():
-        return [Finding(claim) for claim in claims]
+        return list(starmap(Finding, claims.items()))
     sweep = mislabel.load(store, name)
     absent = _absent_cells(sweep)
     if absent:
         say(f"{experiment}: {absent:,} cells have no run in {store}; claims are checked once all have one")
-        return [Finding(claim) for claim in claims]
+        return list(starmap(Finding, claims.items()))
     found = []
-    for claim in claims:
+    for paper, claim in claims.items():
         try:
-            found.append(judged(claim, sweep))
+            found.append(judged(paper, claim, sweep))
         except (MislabelError, KeyError, ValueError) as error:
             say(f"{experiment}: {claim.quantity}: can't be checked yet: {error}")
-            found.append(Finding(claim))
+            found.append(Finding(paper, claim))
     return found
 
 
@@ -148,8 +149,8 @@ def _page(experiment: str, findings: "list[Finding]") -> str:
     for finding in findings:
         claim = finding.claim
         lines += [
-            f"  {finding.verdict.upper():<14}{claim.paper}",
-            f"                {claim.quantity}: {finding.estimate or '–'}, holds where {claim.holds}"
+            f"  {finding.verdict.upper():<14}{finding.paper}",
+            f"                {claim.quantity}: {finding.estimate or '–'}, holds where {claim.rule.holds}"
             + (f"; theory {finding.theory:.4g}" if finding.theory is not None else ""),
         ]
     return "\n".join(lines)
@@ -159,10 +160,10 @@ def _table(findings: "dict[str, list[Finding]]") -> str:
     rows = [
         (
             f"`{experiment}`",
-            finding.claim.paper,
+            finding.paper,
             finding.claim.quantity,
             f"{finding.estimate}" + ("" if finding.theory is None else f"; theory {finding.theory:.4g}"),
-            f"{finding.claim.holds}",
+            f"{finding.claim.rule.holds}",
             f"**{finding.verdict}**" if finding.verdict == "not confirmed" else finding.verdict,
         )
         for experiment, found in findings.items()
@@ -189,9 +190,9 @@ def _described(experiment: str, finding: "Finding") -> dict[str, Any]:
     claim, estimate = finding.claim, finding.estimate
     return {
         "experiment": experiment,
-        "paper": claim.paper,
+        "paper": finding.paper,
         "quantity": claim.quantity,
-        "holds": str(claim.holds),
+        "holds": str(claim.rule.holds),
         "mean": estimate.mean if estimate else None,
         "low": estimate.low if estimate else None,
         "high": estimate.high if estimate else None,

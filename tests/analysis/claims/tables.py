@@ -30,5 +30,5 @@ class TableSweep(Sweep):
 
 def verdict(experiment: str, beginning: str, sweep: Sweep) -> Verdict:
     """The sweep's verdict on the one claim of the experiment that begins like this."""
-    (claim,) = [claim for claim in CLAIMS[experiment] if claim.paper.startswith(beginning)]
-    return judged(claim, sweep).verdict
+    (paper,) = [paper for paper in CLAIMS[experiment] if paper.startswith(beginning)]
+    return judged(paper, CLAIMS[experiment][paper], sweep).verdict
