@@ -20,23 +20,25 @@ def cell_id(task: "Task[Any]", values: Mapping[str, Value]) -> str:
     before keep their ids.
     """
     earlier = task.earlier
-    items = [_item(name, values[name], earlier) for name in sorted(values)]
-    return _cell_digest(task, "".join(items))
+    return _cell_digest(task, "".join(_item(name, values[name], earlier) for name in sorted(values)))
 
 
 def cell_ids(
     task: "Task[Any]", common: Mapping[str, Value], columns: Mapping[str, Sequence[Value]], count: int
 ) -> list[str]:
     """`cell_id` of many cells that share most values. The text of the shared values is made once."""
-    earlier = task.earlier
-    parts: list[str | list[str]] = [""]
+    template, varying, earlier = "", [], task.earlier
     for name in sorted(common.keys() | columns.keys()):
         if name in columns:
-            parts.append(_items(name, columns[name], earlier))
+            template += "%s"
+            # Many cells share a value. Its type is part of the key, because 1, 1.0 and true are equal.
+            keys = [(type(value), value) for value in columns[name]]
+            items = {key: _item(name, key[1], earlier) for key in set(keys)}
+            varying.append([items[key] for key in keys])
         else:
-            parts.append(_item(name, common[name], earlier))
-    rows = zip(*(part if isinstance(part, list) else [part] * count for part in _merged(parts)), strict=True)
-    return [_cell_digest(task, "".join(row)) for row in rows]
+            template += _item(name, common[name], earlier).replace("%", "%%")
+    rows = zip(*varying, strict=True) if varying else [()] * count
+    return [_cell_digest(task, template % row) for row in rows]
 
 
 def run_id(cell: str, seed: int) -> str:
@@ -62,31 +64,6 @@ def _item(name: str, value: Value, earlier: Mapping[str, Value]) -> str:
     return "" if name in earlier and text == _text(earlier[name]) else f",{json.dumps(name)}:{text}"
 
 
-def _items(name: str, column: Sequence[Value], earlier: Mapping[str, Value]) -> list[str]:
-    known: dict[tuple[type, Value], str] = {}
-    items = []
-    for value in column:
-        key = (type(value), value)
-        item = known.get(key)
-        if item is None:
-            item = _item(name, value, earlier)
-            if len(known) < 10_000:
-                known[key] = item
-        items.append(item)
-    return items
-
-
 def _text(value: Value) -> str:
     # Minus zero is the same setting as zero.
     return json.dumps(0.0 if value == 0 and isinstance(value, float) else value)
-
-
-def _merged(parts: list[str | list[str]]) -> list[str | list[str]]:
-    """The parts with neighbouring constants joined, so that each row is built from few pieces."""
-    merged: list[str | list[str]] = []
-    for part in parts:
-        if isinstance(part, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += part
-        else:
-            merged.append(part)
-    return merged

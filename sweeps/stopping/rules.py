@@ -6,10 +6,11 @@ means not measured, and infinity means diverged.
 """
 
 import math
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mislabel.sweeps.spec.model import Axis, EarlyTerminate, Spec
@@ -31,16 +32,11 @@ class Rule(Protocol):
 
 def rule_of(wanted: EarlyTerminate, steps: int) -> Rule:
     """The rule for runs of this many steps."""
-    match wanted.type:
-        case "asha":
-            return Halving(wanted.min_steps, wanted.eta)
-        case "hyperband":
-            return Halving(wanted.min_steps, wanted.eta, _exponent(steps // wanted.min_steps, wanted.eta) + 1)
-        case "median":
-            return Median(wanted.min_steps, wanted.min_cells)
-        case "patience":
-            assert wanted.patience is not None
-            return Patience(wanted.min_steps, wanted.patience, wanted.min_gain)
+    if wanted.type == "median":
+        return Median(wanted)
+    if wanted.type == "patience":
+        return Patience(wanted)
+    return Halving(wanted, 1 if wanted.type == "asha" else _exponent(steps // wanted.min_steps, wanted.eta) + 1)
 
 
 def decision_steps(wanted: EarlyTerminate, measured: Sequence[int]) -> frozenset[int]:
@@ -91,21 +87,19 @@ class Halving:
     their bracket. The bracket depends on the candidate's name.
     """
 
-    def __init__(self, min_steps: int, eta: int, brackets: int = 1) -> None:
-        self.min_steps = min_steps
-        self.eta = eta
-        self.brackets = brackets
+    def __init__(self, wanted: EarlyTerminate, brackets: int) -> None:
+        self.min_steps, self.eta, self.brackets = wanted.min_steps, wanted.eta, brackets
         # Brackets cost about the same, so those that stop earlier start with more candidates.
-        self._shares = [-(-brackets * eta**s // (s + 1)) for s in reversed(range(brackets))]
+        shares = [-(-brackets * self.eta**s // (s + 1)) for s in reversed(range(brackets))]
+        self._share_ends = list(accumulate(shares))
         self._rankings: dict[tuple[str, int, int], Ranking] = defaultdict(Ranking)
         self._reached: dict[tuple[str, int], int] = {}
 
     def record(self, candidate: str, group: str, step: int, means: Curve) -> None:
         rung = self._rung(candidate, step)
-        if rung is None or self._reached.get((candidate, rung), step) < step:
-            return
-        self._reached[candidate, rung] = step
-        self._rankings[group, self.bracket(candidate), rung].put(candidate, means[step])
+        if rung is not None and self._reached.get((candidate, rung), step) >= step:
+            self._reached[candidate, rung] = step
+            self._rankings[group, self.bracket(candidate), rung].put(candidate, means[step])
 
     def should_stop(self, candidate: str, group: str, step: int, means: Curve) -> bool:
         rung = self._rung(candidate, step)
@@ -119,12 +113,8 @@ class Halving:
         if self.brackets == 1:
             return 0
         cell = candidate.split("-")[0]
-        at = int.from_bytes(blake2b(cell.encode(), digest_size=8).digest()) % sum(self._shares)
-        for bracket, share in enumerate(self._shares):
-            if at < share:
-                return bracket
-            at -= share
-        raise AssertionError("shares add up")
+        at = int.from_bytes(blake2b(cell.encode(), digest_size=8).digest()) % self._share_ends[-1]
+        return bisect_right(self._share_ends, at)
 
     def _rung(self, candidate: str, step: int) -> int | None:
         """The highest rung at or below this step; None below the first rung of the candidate's bracket."""
@@ -140,9 +130,8 @@ class Median:
     A running average is over all means up to this step. Only candidates that have reached this step count.
     """
 
-    def __init__(self, min_steps: int, min_cells: int) -> None:
-        self.min_steps = min_steps
-        self.min_cells = min_cells
+    def __init__(self, wanted: EarlyTerminate) -> None:
+        self.min_steps, self.min_cells = wanted.min_steps, wanted.min_cells
         self._averages: dict[tuple[str, int], Ranking] = defaultdict(Ranking)
 
     def record(self, candidate: str, group: str, step: int, means: Curve) -> None:
@@ -153,20 +142,19 @@ class Median:
                 self._averages[group, at].put(candidate, math.fsum(upto) / len(upto) if upto else math.inf)
 
     def should_stop(self, candidate: str, group: str, step: int, means: Curve) -> bool:
-        averages = self._averages[group, step] if step >= self.min_steps else ()
-        if len(averages) <= self.min_cells:
+        averages = self._averages[group, step]
+        if step < self.min_steps or len(averages) <= self.min_cells:
             return False
         best = min((cost for s, cost in means.items() if s <= step and not math.isnan(cost)), default=math.inf)
-        return best > self._averages[group, step].median_without(candidate)
+        return best > averages.median_without(candidate)
 
 
 class Patience:
     """Stop a candidate whose best mean has not improved by more than min_gain for `patience` steps."""
 
-    def __init__(self, min_steps: int, patience: int, min_gain: float) -> None:
-        self.min_steps = min_steps
-        self.patience = patience
-        self.min_gain = min_gain
+    def __init__(self, wanted: EarlyTerminate) -> None:
+        assert wanted.patience is not None
+        self.min_steps, self.patience, self.min_gain = wanted.min_steps, wanted.patience, wanted.min_gain
 
     def record(self, candidate: str, group: str, step: int, means: Curve) -> None:
         """Nothing to record: other candidates do not matter."""
@@ -184,13 +172,10 @@ def shortest_run(spec: Spec, task: "Task[Any]") -> int:
     given = spec.parameters.get("steps", task.parameters["steps"].default)
     if not isinstance(given, Axis):
         return int(given)
-    ends: list[Any] = given.values if given.values is not None else [given.min]
-    return int(min(end for end in ends))
+    ends: list[Any] = given.values or [given.min]
+    return int(min(ends))
 
 
 def _exponent(ratio: int, eta: int) -> int:
     """The largest k with eta**k <= ratio, for a ratio of at least 1."""
-    k = 0
-    while eta ** (k + 1) <= ratio:
-        k += 1
-    return k
+    return next(k for k in range(ratio + 1) if eta ** (k + 1) > ratio)

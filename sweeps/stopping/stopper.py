@@ -65,24 +65,19 @@ class Stopper:
     def decide(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
         """Record all runs of a pack before the first decision, so that they are compared with each other."""
         self.record(step, runs, values)
-        candidates = {
-            self._candidate(run): run.branch for run, value in zip(runs, values, strict=True) if value is not None
-        }
-        for name, branch in candidates.items():
+        measured = [run for run, value in zip(runs, values, strict=True) if value is not None]
+        for name, branch in {self._candidate(run): run.branch for run in measured}.items():
             if name not in self._stopped and self._rule.should_stop(name, branch, step, self._means[name]):
                 self._stopped.add(name)
         # The cell's other seeds are stopped too, once past min_steps.
         return [step >= self.min_steps and self._candidate(run) in self._stopped for run in runs]
 
     def record(self, step: int, runs: Sequence[Entry], values: Values) -> None:
-        candidates: dict[str, str] = {}
         for run, value in zip(runs, values, strict=True):
-            name = self._candidate(run)
-            candidates[name] = run.branch
             if value is None:
                 self.diverge(run, step)
-            self._costs[name][step][run.seed] = math.inf if value is None else self._sign * value
-        for name, branch in candidates.items():
+            self._costs[self._candidate(run)][step][run.seed] = math.inf if value is None else self._sign * value
+        for name, branch in {self._candidate(run): run.branch for run in runs}.items():
             self._update_mean(name, branch, step)
 
     def _update_mean(self, name: str, branch: str, step: int) -> None:
@@ -116,12 +111,11 @@ def stopper_of(spec: Spec, task: "Task[Any]", index: RunIndex, files: SweepFiles
     objective, branches = spec.metric[0].name, spec.branch_axes()
     if not index.has([objective, *branches]):
         return stopper
-    rows = index.rows.to_pylist()
     entries: dict[str, Entry] = {}
     schedules: dict[str, frozenset[int]] = {}
     of_training: dict[tuple[Value, ...], frozenset[int]] = {}
     defaults = {name: parameter.default for name, parameter in task.parameters.items()}
-    for row in rows:
+    for row in index.rows.to_pylist():
         run = entries[row["run_id"]] = Entry(row["cell_id"], row["seed"], branch_of(row, branches))
         training = tuple(row[name] for name in TRAINING)
         if training not in of_training:
@@ -132,23 +126,20 @@ def stopper_of(spec: Spec, task: "Task[Any]", index: RunIndex, files: SweepFiles
             stopper.stop(run)
         if row["status"] == Status.DIVERGED:
             stopper.diverge(run, row["step"])
-    _record_curves(stopper, entries, schedules, objective, files)
+    for step, values in sorted(_curves(files, objective, schedules).items()):
+        found = sorted((entries[run], value) for run, value in values.items())
+        stopper.record(step, [run for run, _ in found], [value for _, value in found])
     return stopper
 
 
-def _record_curves(
-    stopper: Stopper, entries: Mapping[str, Entry], schedules: Mapping[str, frozenset[int]], objective: str,
-    files: SweepFiles,
-) -> None:  # fmt: skip
+def _curves(files: SweepFiles, metric: str, schedules: Mapping[str, frozenset[int]]) -> dict[int, dict[str, float]]:
+    """The metric at the steps of each run's schedule, by step and run."""
+    at: dict[int, dict[str, float]] = defaultdict(dict)
     steps = sorted(set().union(*schedules.values()))
-    if objective not in files.columns("curves") or not steps:
-        return
-    # If a run has two curves, they have the same values: either one will do.
-    curves = files.read("curves", ["run_id", "step", objective], pc.field("step").isin(steps), each_run_once=False)
-    at: dict[int, dict[Entry, float]] = defaultdict(dict)
-    for run, step, value in zip(*(curves[name].to_pylist() for name in curves.column_names), strict=True):
-        if step in schedules[run]:
-            at[step][entries[run]] = math.nan if value is None else value
-    for step in sorted(at):
-        found = sorted(at[step].items())
-        stopper.record(step, [run for run, _ in found], [value for _, value in found])
+    if metric in files.columns("curves") and steps:
+        # If a run has two curves, they have the same values: either one will do.
+        curves = files.read("curves", ["run_id", "step", metric], pc.field("step").isin(steps), each_run_once=False)
+        for run, step, value in zip(*(curves[name].to_pylist() for name in curves.column_names), strict=True):
+            if step in schedules[run]:
+                at[step][run] = math.nan if value is None else value
+    return at
