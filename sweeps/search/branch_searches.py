@@ -15,10 +15,7 @@ class Branches:
 
     def __init__(self, space: Space, files: SweepFiles) -> None:
         task = space.task
-        self.searches = []
-        for branch in space.branches():
-            key = cell_id(task, branch.branch) if branch.branch else ""
-            self.searches.append(Search(branch, files, key))
+        self.searches = [Search(b, files, cell_id(task, b.branch) if b.branch else "") for b in space.branches()]
         # Cells of different shape can't share a pack, so each batch comes from one branch.
         self._one_by_one = any(task.parameters[name].kind == "shape" for name in space.spec.branch_axes())
         self._turn = 0

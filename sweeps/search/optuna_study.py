@@ -9,7 +9,7 @@ from typing import Any
 
 import optuna
 from optuna.samplers import BaseGASampler
-from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.search.journal import StoredTrial
@@ -20,9 +20,6 @@ from mislabel.sweeps.search.trial_window import TrialWindow
 from mislabel.sweeps.store.cell_means import Mean
 from mislabel.tasks.parameters import Value
 
-Suggestion = tuple[int, dict[str, Value]]
-"""The number of a trial, and all parameters of its cell."""
-
 
 class CellStudy:
     """A study whose trials are cells of the space."""
@@ -30,7 +27,7 @@ class CellStudy:
     def __init__(self, space: Space) -> None:
         spec = space.spec
         self._method = spec.method
-        self._dimensions = Dimensions(space, conditional=supports_conditions(spec.method))
+        self.dimensions = Dimensions(space, conditional=supports_conditions(spec.method))
         self._window = TrialWindow(window_size(spec.method), ranks_pruned(spec))
         with quietly():
             self._study = optuna.create_study(
@@ -41,16 +38,11 @@ class CellStudy:
         """Trials of earlier sweeps."""
         self._notes_read = 0
 
-    @property
-    def space_digest(self) -> str:
-        return self._dimensions.digest
-
     def new_notes(self) -> dict[str, Any]:
         """What samplers have noted on the study since the last call."""
         notes = list(self._notes().items())
-        fresh = dict(notes[self._notes_read :])
-        self._notes_read = len(notes)
-        return fresh
+        first, self._notes_read = self._notes_read, len(notes)
+        return dict(notes[first:])
 
     def _notes(self) -> dict[str, Any]:
         return dict(self._window.get_study_system_attrs(self._id))
@@ -77,19 +69,13 @@ class CellStudy:
         self._window.update(self._id, seed, last_parents(self._notes()))
 
     @quietly()
-    def suggest(self) -> Suggestion:
-        """Start a trial of a cell that the sampler chooses."""
-        return self._suggestion(self._study.ask())
-
-    @quietly()
-    def suggest_with(self, values: Mapping[str, Value]) -> Suggestion:
-        """Start a trial of a cell with these values of axes. The sampler chooses the others."""
-        axes = {name: value for name, value in values.items() if name in self._dimensions.space.axes}
-        self._study.enqueue_trial(self._dimensions.parameters(axes))
-        return self._suggestion(self._study.ask())
-
-    def _suggestion(self, trial: Trial) -> Suggestion:
-        return trial.number, self._dimensions.suggested(trial)
+    def suggest(self, values: Mapping[str, Value] | None = None) -> tuple[int, dict[str, Value]]:
+        """Start a trial, and return its number and its cell. The sampler chooses the axes that have no value here."""
+        if values is not None:
+            axes = {name: value for name, value in values.items() if name in self.dimensions.space.axes}
+            self._study.enqueue_trial(self.dimensions.parameters(axes))
+        trial = self._study.ask()
+        return trial.number, self.dimensions.suggested(trial)
 
     def reject(self, number: int) -> None:
         """End a trial whose cell is not proposed."""
@@ -109,8 +95,8 @@ class CellStudy:
     def add(self, values: Mapping[str, Value]) -> int | None:
         """Add a running trial of this cell, and return its number; None if the space does not contain the cell."""
         try:
-            axes = {name: values[name] for name in self._dimensions.space.axes}
-            parameters = self._dimensions.parameters(axes, dormant=True)
+            axes = {name: values[name] for name in self.dimensions.space.axes}
+            parameters = self.dimensions.parameters(axes, dormant=True)
         except (ValueError, KeyError):
             return None
         return self._add(parameters, {})
@@ -127,7 +113,7 @@ class CellStudy:
             return None
 
     def _add(self, parameters: dict[str, Any], notes: Mapping[str, Any]) -> int:
-        distributions = {name: self._dimensions.distributions[name] for name in parameters}
+        distributions = {name: self.dimensions.distributions[name] for name in parameters}
         trial = create_trial(
             state=TrialState.RUNNING, params=parameters, distributions=distributions, system_attrs=dict(notes)
         )

@@ -7,6 +7,7 @@ killed and resumed proposes the same cells as one that was never interrupted.
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution
@@ -37,19 +38,17 @@ def quietly() -> Iterator[None]:
 @quietly()
 def sampler_of(method: Method, seed: int, earlier: Sequence[FrozenTrial] = ()) -> BaseSampler:
     """The sampler of the method. CMA-ES starts from `earlier`, the trials of other sweeps."""
-    random = _random_sampler(seed)
+    # The seeds differ: otherwise both samplers would use the same random numbers.
+    random = optuna.samplers.RandomSampler(seed=seed ^ 1)
+    model: Any = {"seed": seed, "n_startup_trials": method.startup, "independent_sampler": random}
+    model["warn_independent_sampling"] = False
     match method.name:
         case "tpe":
             return tpe_sampler(seed, method.startup)
         case "gp":
-            return optuna.samplers.GPSampler(
-                seed=seed, n_startup_trials=method.startup, warn_independent_sampling=False, independent_sampler=random
-            )
+            return optuna.samplers.GPSampler(**model)
         case "cmaes":
-            return optuna.samplers.CmaEsSampler(
-                seed=seed, n_startup_trials=method.startup, warn_independent_sampling=False,
-                independent_sampler=random, source_trials=[*map(_numeric_part, earlier)] or None,
-            )  # fmt: skip
+            return optuna.samplers.CmaEsSampler(**model, source_trials=[*map(_numeric_part, earlier)] or None)
         case "nsga2":
             nsga = optuna.samplers.NSGAIISampler(seed=seed, population_size=method.population)
         case "nsga3":
@@ -60,20 +59,11 @@ def sampler_of(method: Method, seed: int, earlier: Sequence[FrozenTrial] = ()) -
     return nsga
 
 
-def _random_sampler(seed: int) -> BaseSampler:
-    """Draws random values. Its seed differs from the sampler's: otherwise both would use the same random numbers."""
-    return optuna.samplers.RandomSampler(seed=seed ^ 1)
-
-
 def _numeric_part(trial: FrozenTrial) -> FrozenTrial:
     """The trial with the parameters that CMA-ES can use: numbers that vary."""
-    known = {
-        name: d
-        for name, d in trial.distributions.items()
-        if not isinstance(d, CategoricalDistribution) and not d.single()
-    }
-    params = {name: trial.params[name] for name in known}
-    return create_trial(params=params, distributions=known, values=trial.values)
+    axes = trial.distributions.items()
+    known = {name: d for name, d in axes if not isinstance(d, CategoricalDistribution) and not d.single()}
+    return create_trial(params={n: trial.params[n] for n in known}, distributions=known, values=trial.values)
 
 
 def window_size(method: Method) -> int:

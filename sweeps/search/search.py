@@ -11,8 +11,6 @@ A cell that is proposed again gets the same number of seeds once more. The new t
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from optuna.trial import FrozenTrial
-
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.search.journal import Batch, Journal, StoredTrial
@@ -61,7 +59,7 @@ class Proposals:
     def may_repeat(self, cell: str) -> bool:
         return (1 + self.repeats(cell)) * self._seeds <= self._most_seeds
 
-    def add(self, cell: str, values: dict[str, Value], number: int) -> Proposal:
+    def add(self, cell: str, number: int, values: dict[str, Value]) -> Proposal:
         self._numbers.setdefault(cell, []).append(number)
         proposal = Proposal(cell, values, number, self.repeats(cell) * self._seeds)
         self.all.append(proposal)
@@ -89,7 +87,7 @@ class Search:
         # With `seeds.up_to`, the seed race gives cells more seeds, and the search does not.
         repeats = 1 if spec.seeds.up_to else _MOST_REPEATS
         self._proposals = Proposals(spec.seeds.count, spec.seeds.count * repeats)
-        self._study = CellStudy(space)
+        self.study = CellStudy(space)
         self._journal = Journal(files, branch)
         self._results: dict[int, tuple[Mean, int]] = {}
         """Results that the study does not have yet: by trial number, the mean and its number of seeds."""
@@ -103,23 +101,15 @@ class Search:
     def proposals(self) -> list[Proposal]:
         return self._proposals.all
 
-    def trial(self, number: int) -> FrozenTrial:
-        """Optuna's trial of a proposal."""
-        return self._study.trial(number)
-
-    def trials(self) -> list[FrozenTrial]:
-        """The trials that the sampler reads."""
-        return self._study.trials()
-
     # Proposing
 
     def ask(self, count: int) -> list[Proposal]:
         """Propose at most `count` cells, none excluded; fewer at the end of the budget or the space."""
-        asked: list[Proposal] = []
         if self._exhausted or len(self.proposals) >= self.limit:
-            return asked
+            return []
+        asked: list[Proposal] = []
         self._learn_results()
-        self._study.begin_batch(self._journal.next_number)
+        self.study.begin_batch(self._journal.next_number)
         rejected: list[int] = []
         while len(asked) < count and len(self.proposals) < self.limit:
             proposal = self._first_cell() or self._model_cell(rejected) or self._random_cell() or self._known_cell()
@@ -128,32 +118,28 @@ class Search:
                 break
             asked.append(proposal)
         for number in rejected:
-            self._study.reject(number)
+            self.study.reject(number)
         if asked:
             self._write_batch(asked)
         return asked
 
     def _first_cell(self) -> Proposal | None:
         """The next cell of `try_first`. The sampler chooses the axes that it leaves open."""
-        first = self.space.spec.try_first
-        while self._tried_first < len(first):
-            given = first[self._tried_first]
+        for given in self.space.spec.try_first[self._tried_first :]:
             self._tried_first += 1
-            if any(self.space.base[name] != value for name, value in given.items() if name not in self.space.axes):
-                continue  # belongs to another branch
-            suggestion = self._study.suggest_with(given)
-            if proposal := self._proposed(*suggestion):
+            number, values = self.study.suggest(given)
+            if proposal := self._proposed(number, values):
                 return proposal
-            self._study.reject(suggestion[0])
+            self.study.reject(number)
         return None
 
     def _model_cell(self, rejected: list[int]) -> Proposal | None:
         for _ in range(_TRIES):
-            suggestion = self._study.suggest()
-            if proposal := self._proposed(*suggestion):
+            number, values = self.study.suggest()
+            if proposal := self._proposed(number, values):
                 return proposal
             # The trial counts as running until the end of the batch, so that the model proposes other cells.
-            rejected.append(suggestion[0])
+            rejected.append(number)
         return None
 
     def _proposed(self, number: int, values: dict[str, Value]) -> Proposal | None:
@@ -161,32 +147,28 @@ class Search:
         cell = self._cell_id(values)
         if self.space.excludes(values) or not self._proposals.may_repeat(cell):
             return None
-        return self._proposals.add(cell, values, number)
+        return self._proposals.add(cell, number, values)
 
     def _random_cell(self) -> Proposal | None:
         """A random cell that was never proposed; None if there is none."""
         for values in self._random_cells:
             cell = self._cell_id(values)
             if not self._proposals.repeats(cell):
-                number, suggested = self._study.suggest_with(values)
-                return self._proposals.add(cell, suggested, number)
+                return self._proposals.add(cell, *self.study.suggest(values))
         return None
 
     def _known_cell(self) -> Proposal | None:
         """The cell with the fewest seeds that may have more; None if there is none, and the search ends."""
         for known in sorted(self.proposals, key=lambda p: self._proposals.repeats(p.cell)):
             if self._proposals.may_repeat(known.cell) and not self.space.excludes(known.values):
-                number, values = self._study.suggest_with(known.values)
-                return self._proposals.add(known.cell, values, number)
+                return self._proposals.add(known.cell, *self.study.suggest(known.values))
         return None
 
     def _write_batch(self, asked: Sequence[Proposal]) -> None:
-        trials = []
-        for proposal in asked:
-            trial = self.trial(proposal.number)
-            trials.append(StoredTrial(proposal.values, proposal.number, trial.params, dict(trial.system_attrs)))
-        notes = self._study.new_notes()
-        self._journal.append(Batch(trials, tuple(self._learned), notes, self._study.space_digest, self._tried_first))
+        found = [(proposal, self.study.trial(proposal.number)) for proposal in asked]
+        trials = [StoredTrial(p.values, p.number, trial.params, dict(trial.system_attrs)) for p, trial in found]
+        notes, digest = self.study.new_notes(), self.study.dimensions.digest
+        self._journal.append(Batch(trials, tuple(self._learned), notes, digest, self._tried_first))
         self._learned = []
 
     # Learning
@@ -200,10 +182,10 @@ class Search:
             self._results[proposal.number] = (mean, seeds or proposal.seeds)
 
     def _learn_results(self) -> None:
-        for number in sorted(self._results):
-            mean, seeds = self._results.pop(number)
-            self._study.finish(number, mean)
+        for number, (mean, seeds) in sorted(self._results.items()):
+            self.study.finish(number, mean)
             self._learned.append((number, seeds))
+        self._results.clear()
 
     def learn_from(self, earlier: Callable[[], Sequence[Earlier]]) -> None:
         """Learn from cells of other sweeps before the first proposal. A resumed search uses the same cells again."""
@@ -211,9 +193,9 @@ class Search:
         if stored is None:
             stored = [{"values": dict(cell.values), "mean": cell.mean.values} for cell in earlier()]
             self._journal.write_earlier(stored)
-        self._study.begin_batch(0)
+        self.study.begin_batch(0)
         for cell in stored:
-            self._study.add_earlier(cell["values"], Mean(tuple(cell["mean"])))
+            self.study.add_earlier(cell["values"], Mean(tuple(cell["mean"])))
 
     # Resuming
 
@@ -222,12 +204,12 @@ class Search:
         for number, batch in self._journal.batches():
             for trial, seeds in batch.results:
                 self._learn_again(trial, seeds, known)
-            self._study.begin_batch(number)
-            self._study.restore_notes(batch.notes)
+            self.study.begin_batch(number)
+            self.study.restore_notes(batch.notes)
             for stored in batch.trials:
-                self._restore_trial(stored, same_axes=batch.space == self._study.space_digest)
+                self._restore_trial(stored, same_axes=batch.space == self.study.dimensions.digest)
             self._tried_first = batch.tried_first
-        self._study.new_notes()  # the journal has them
+        self.study.new_notes()  # the journal has them
         for proposal in list(self._proposals.pending.values()):
             self._use_mean(proposal, known)
 
@@ -235,10 +217,8 @@ class Search:
         """Restore proposals from the store's runs, for batches that were lost."""
         for cell in cells:
             name = self._cell_id(cell.values)
-            if not self._proposals.repeats(name):
-                number = self._study.add(cell.values)
-                if number is not None:
-                    self._use_mean(self._proposals.add(name, dict(cell.values), number), known)
+            if not self._proposals.repeats(name) and (number := self.study.add(cell.values)) is not None:
+                self._use_mean(self._proposals.add(name, number, dict(cell.values)), known)
 
     def _use_mean(self, proposal: Proposal, known: Known) -> None:
         mean = known(proposal.cell, proposal.seeds)
@@ -249,19 +229,16 @@ class Search:
 
     def _learn_again(self, number: int, seeds: int, known: Known) -> None:
         proposal = self._proposals.pending.get(number)
-        if proposal is None:
-            return
         # The spec may have got more seeds since.
-        mean = known(proposal.cell, max(seeds, proposal.seeds))
-        if mean is not None:
+        if proposal and (mean := known(proposal.cell, max(seeds, proposal.seeds))):
             del self._proposals.pending[number]
-            self._study.finish(number, mean)
+            self.study.finish(number, mean)
 
     def _restore_trial(self, stored: StoredTrial, same_axes: bool) -> None:
         values = {**self.space.task.earlier, **stored.values}
-        number = self._study.add_stored(replace(stored, values=values), same_axes)
+        number = self.study.add_stored(replace(stored, values=values), same_axes)
         if number is not None:
-            self._proposals.add(self._cell_id(values), values, number)
+            self._proposals.add(self._cell_id(values), number, values)
 
     def _cell_id(self, values: Mapping[str, Value]) -> str:
         return cell_id(self.space.task, values)

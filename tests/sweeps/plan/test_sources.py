@@ -141,7 +141,7 @@ def test_a_cell_that_is_proposed_again_is_run_from_more_seeds(store: Store) -> N
     means = runs.groupby("cell_id")["loss"].mean()
     for proposal in search.proposals:
         if proposal.seeds == len(seeds[proposal.cell]):
-            assert search.trial(proposal.number).value == pytest.approx(means[proposal.cell])
+            assert search.study.trial(proposal.number).value == pytest.approx(means[proposal.cell])
     again = prepared(store, **changes)
     assert again.plan.missing == 0
     assert {p.cell: len(again.backlog.seeding.of(p.cell)) for p in search.proposals} == seeds.apply(len).to_dict()

@@ -21,7 +21,7 @@ def study_of(method: str = "tpe", **parameters: Any) -> CellStudy:
 
 def test_given_values_are_kept_and_the_sampler_chooses_the_others() -> None:
     study = study_of()
-    number, values = study.suggest_with({"x": 2.5, "level": 1})
+    number, values = study.suggest({"x": 2.5, "level": 1})
     assert (number, values["x"], values["level"]) == (0, 2.5, 1)
     assert 0.01 <= float(values["rate"]) <= 1
     assert study.suggest()[0] == 1

@@ -58,7 +58,7 @@ def learned(launch: Launch) -> Search:
 
 def results(search: Search) -> dict[tuple[float, ...], Any]:
     """State and values of each trial, by its parameters."""
-    trials = [search.trial(proposal.number) for proposal in search.proposals]
+    trials = [search.study.trial(proposal.number) for proposal in search.proposals]
     return {tuple(trial.params.values()): (trial.state, trial.values) for trial in trials}
 
 
@@ -105,7 +105,7 @@ def test_inactive_axes_have_their_default_and_are_not_in_the_trial(files: SweepF
             if float(proposal.values["x"]) > 0
             else proposal.values["level"] == 1
         )
-        params = search.trial(proposal.number).params
+        params = search.study.trial(proposal.number).params
         assert ("level" in params) == (float(proposal.values["x"]) > 0)
     assert len({float(p.values["x"]) > 0 for p in proposals}) == 2
 
@@ -158,7 +158,7 @@ def test_the_search_learns_the_mean_over_seeds(store: Store) -> None:
     assert {p.cell for p in search.proposals} == set(means.index)
     assert len(means) == 12
     for proposal in search.proposals:
-        trial = search.trial(proposal.number)
+        trial = search.study.trial(proposal.number)
         assert trial.state == TrialState.COMPLETE
         assert trial.values == pytest.approx([means[proposal.cell]])
         assert trial.params == {name: proposal.values[name] for name in ("x", "rate")}
@@ -171,7 +171,7 @@ def test_a_cell_that_diverged_does_not_break_the_search(store: Store) -> None:
     assert set(runs["status"]) == {"done", "diverged"}
     assert len(runs) == 24
     search = learned(launch)
-    states = {(trial := search.trial(p.number)).params["trouble"]: trial.state for p in search.proposals}
+    states = {(trial := search.study.trial(p.number)).params["trouble"]: trial.state for p in search.proposals}
     assert states == {0: TrialState.COMPLETE, 2: TrialState.PRUNED}
 
 
@@ -188,7 +188,7 @@ def test_a_search_with_several_objectives_learns_all_of_them(store: Store) -> No
     launch = run(store, **{**TPE, "metric": metric, "parameters": parameters, "budget": {"cells": 20}})
     means = runs_of(launch.files).groupby("cell_id")[["loss", "height"]].mean()
     search = learned(launch)
-    trials = {p.cell: search.trial(p.number) for p in search.proposals}
+    trials = {p.cell: search.study.trial(p.number) for p in search.proposals}
     measured = means[means["loss"].notna()]
     assert 0 < len(measured) < 20
     for cell in measured.index:
@@ -231,7 +231,7 @@ def test_an_unfinished_proposal_gets_its_result(files: SweepFiles) -> None:
     assert [p.values for p in again.unfinished] == [proposal.values]
     again.tell(proposal.cell, Mean((0.5,)))
     again.ask(1)
-    trial = again.trial(again.proposals[0].number)
+    trial = again.study.trial(again.proposals[0].number)
     assert (trial.state, trial.values) == (TrialState.COMPLETE, [0.5])
     assert trial.params == {name: proposal.values[name] for name in ("x", "rate")}
 
@@ -267,7 +267,7 @@ def test_with_more_seeds_the_proposed_cells_run_again(store: Store) -> None:
     pd.testing.assert_frame_equal(after[after["seed"] == 0].reset_index(drop=True), before)
     means = after.groupby("cell_id")["loss"].mean()
     search = learned(launch)
-    assert {p.cell: search.trial(p.number).value for p in search.proposals} == pytest.approx(means.to_dict())
+    assert {p.cell: search.study.trial(p.number).value for p in search.proposals} == pytest.approx(means.to_dict())
 
 
 def test_cells_outside_a_narrower_space_are_not_restored(files: SweepFiles) -> None:

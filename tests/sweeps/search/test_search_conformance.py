@@ -165,7 +165,7 @@ def test_trials_have_the_means(files: SweepFiles, method: str) -> None:
     proposals, told = asked(search, troubled, late=0)
     search._learn_results()
     for proposal in proposals:
-        trial, mean = search.trial(proposal.number), told[proposal.cell, proposal.seeds]
+        trial, mean = search.study.trial(proposal.number), told[proposal.cell, proposal.seeds]
         if mean.comparable:
             assert (trial.state, trial.values) == (TrialState.COMPLETE, list(mean.values))
         else:
@@ -185,7 +185,7 @@ def test_several_objectives_are_learned_and_survive_a_restart(store: Store, meth
     assert shown(before + after) == shown(uninterrupted)
     search._learn_results()
     for proposal in search.proposals:
-        assert search.trial(proposal.number).values == list(two_means_of(proposal.values).values)
+        assert search.study.trial(proposal.number).values == list(two_means_of(proposal.values).values)
 
 
 @pytest.mark.parametrize("method", METHODS)
