@@ -6,7 +6,7 @@ no value, so a claim about it stays undecided.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -74,10 +74,9 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class _Statement:
-    """A statement that the paper makes about every setting, and the value of a run that tests it."""
+class _Test:
+    """How a statement that the paper makes about every setting is tested, by a value of each run."""
 
-    paper: str
     quantity: str
     holds: Region
     value: Callable[[_Run], float]
@@ -91,67 +90,55 @@ _CURVES = [
 ]
 
 
-def _early(metric: str, change: Literal["rise", "fall"], bound: float) -> _Statement:
+def _early(metric: str, change: Literal["rise", "fall"], bound: float) -> dict[str, _Test]:
     """The metric rises or falls by at least the bound from the start to the turning point."""
     name, sign = metric.replace("_", " "), 1 if change == "rise" else -1
-    return _Statement(
-        f"in the early stage the {name} {change}s",
-        f"{change} of the {name} from the start to the turning point",
-        Region(low=bound),
-        lambda run: sign * run.rise(metric),
-    )
+    quantity = f"{change} of the {name} from the start to the turning point"
+    test = _Test(quantity, Region(low=bound), lambda run: sign * run.rise(metric))
+    return {f"in the early stage the {name} {change}s": test}
 
 
-def _later(metric: str) -> _Statement:
+def _later(metric: str) -> dict[str, _Test]:
     """The metric falls by at least 0.1 from the turning point to the end."""
     name = metric.replace("_", " ")
     quantity = f"fall of the {name} from the turning point to the end"
-    return _Statement(f"later the {name} falls too", quantity, Region(low=0.1), lambda run: run.fall(metric))
+    return {f"later the {name} falls too": _Test(quantity, Region(low=0.1), lambda run: run.fall(metric))}
 
 
+_NOISY_ERROR_RISES = "in the early stage the noisy error rises"
+_NOISY_ERROR_FALLS = "later the noisy error falls too"
+_ALPHA_REACHES_1 = "the early stage ends where α reaches 1"
 _DYNAMICS = {
-    "clean error falls": _early("clean_error", "fall", 0.2),
-    "noisy error rises": _early("noisy_error", "rise", 0.2),
-    "clean residual falls": _early("clean_residual", "fall", 0.05),
-    "noisy residual rises": _early("noisy_residual", "rise", 0.05),
-    "noisy error falls": _later("noisy_error"),
-    "alpha grows": _Statement(
-        "in the early stage α grows (Theorem 4.5)",
+    **_early("clean_error", "fall", 0.2),
+    **_early("noisy_error", "rise", 0.2),
+    **_early("clean_residual", "fall", 0.05),
+    **_early("noisy_residual", "rise", 0.05),
+    **_later("noisy_error"),
+    "in the early stage α grows (Theorem 4.5)": _Test(
         "α at the turning point over α at the start",
         Region(low=1.2),
-        lambda run: float(run.turn["alpha"] / run.first["alpha"]),
+        lambda run: run.turn["alpha"] / run.first["alpha"],
     ),
-    "alpha at the turn": _Statement(
-        "the early stage ends where α reaches 1",
-        "α at the turning point",
-        Region(0.8, 1.25),
-        lambda run: float(run.turn["alpha"]),
-    ),
-    "angle at the turn": _Statement(
-        "in the early stage a class's noisy gradient is opposite to its clean gradient",
+    _ALPHA_REACHES_1: _Test("α at the turning point", Region(0.8, 1.25), lambda run: run.turn["alpha"]),
+    "in the early stage a class's noisy gradient is opposite to its clean gradient": _Test(
         "angle between the two at the turning point, in degrees, mean over classes",
         Region(low=120.0),
-        lambda run: float(run.turn["mean_angle"] * _DEGREES),
+        lambda run: run.turn["mean_angle"] * _DEGREES,
     ),
-    "excess test error": _Statement(
-        "test error has its minimum near the turning point",
+    "test error has its minimum near the turning point": _Test(
         "test error at the turning point minus its minimum, over its rise from the minimum to the end",
         Region(high=0.3),
         _Run.excess_test_error,
     ),
 }
 # Figure 10 shows the losses for the settings of other figures too.
-_LOSSES = {
-    "clean loss falls": _early("clean_loss", "fall", 0.1),
-    "noisy loss rises": _early("noisy_loss", "rise", 0.1),
-    "noisy loss falls": _later("noisy_loss"),
-}
+_LOSSES = {**_early("clean_loss", "fall", 0.1), **_early("noisy_loss", "rise", 0.1), **_later("noisy_loss")}
 # With ten classes, nine of ten noisy labels are missed before training, so their error can't rise much.
-_TEN_CLASSES = {"noisy error rises": Region(low=0.02)}
+_TEN_CLASSES = {_NOISY_ERROR_RISES: Region(low=0.02)}
 # Ten epochs on MNIST's 60,000 images show only the beginning of learning the noisy labels.
-_TEN_EPOCHS = {**_TEN_CLASSES, "noisy error falls": Region(low=0.01)}
+_TEN_EPOCHS = {**_TEN_CLASSES, _NOISY_ERROR_FALLS: Region(low=0.01)}
 # With few images of ten classes, α reaches 1 in some classes, but their sum reaches it long after the turning point.
-_NEEDS_MANY_IMAGES = ("alpha at the turn",)
+_NEEDS_MANY_IMAGES = _ALPHA_REACHES_1
 
 
 def _worst_cell(sweep: Sweep, value: Callable[[_Run], float], holds: Region) -> Estimate:
@@ -168,27 +155,18 @@ def _worst_cell(sweep: Sweep, value: Callable[[_Run], float], holds: Region) -> 
 
 
 def _dynamics(
-    figure: str,
-    regions: Mapping[str, Region] | None = None,
-    *,
-    losses: bool = False,
-    where: str = "",
-    large_only: Collection[str] = (),
+    figure: str, regions: Mapping[str, Region] = {}, losses: bool = False, where: str = "", large_only: str = ""
 ) -> Claims:
     """The claims about the learning dynamics of one setting, with those about its losses in Figure 10 if asked.
 
-    `regions` replaces the region of some statements; those in `large_only` are not decided by the small version.
+    `regions` replaces the region of some statements. The small version does not decide the statement `large_only`.
     """
-
-    statements = {**_DYNAMICS, **_LOSSES} if losses else _DYNAMICS
     claims = {}
-    for name, statement in statements.items():
-        holds = (regions or {}).get(name, statement.holds)
-        claims[f"{'Figure 10' if name in _LOSSES else figure}: {statement.paper}"] = Claim(
-            statement.quantity + where,
-            Rule(holds, partial(_worst_cell, value=statement.value, holds=holds)),
-            at_any_size=name not in large_only,
-        )
+    for statement, test in {**_DYNAMICS, **(_LOSSES if losses else {})}.items():
+        holds = regions.get(statement, test.holds)
+        rule = Rule(holds, partial(_worst_cell, value=test.value, holds=holds))
+        paper = f"{'Figure 10' if statement in _LOSSES else figure}: {statement}"
+        claims[paper] = Claim(test.quantity + where, rule, at_any_size=statement != large_only)
     return claims
 
 
@@ -220,10 +198,11 @@ def _sample_angles(sweep: Sweep, kind: str) -> dict[int, np.ndarray]:
     return {int(seed): np.asarray(values, dtype=float).reshape(classes, -1) * _DEGREES for seed, values in rows}
 
 
-def _mean_angle(sweep: Sweep, kind: str) -> Estimate:
-    """Mean θ_g of clean samples in the class where it is largest, or of noisy samples where it is smallest."""
-    worst = np.max if kind == "clean" else np.min
-    return mean_of([float(worst(np.nanmean(angles, axis=1))) for angles in _sample_angles(sweep, kind).values()])
+def _mean_angle(kind: str, worst: Callable[[np.ndarray], float]) -> Measure:
+    """Mean θ_g of the samples of this kind, in the worst class."""
+    return lambda sweep: mean_of(
+        [float(worst(np.nanmean(angles, axis=1))) for angles in _sample_angles(sweep, kind).values()]
+    )
 
 
 def _asymmetry(sweep: Sweep) -> Estimate:
@@ -263,12 +242,10 @@ def _at_start(figure: str, ratio: Region) -> Claims:
 def _histograms(figure: str) -> Claims:
     return {
         f"{figure}: gradients of clean samples are concentrated at small angles": Claim(
-            "mean θ_g of clean samples in degrees, worst class",
-            at_most(60.0, lambda sweep: _mean_angle(sweep, "clean")),
+            "mean θ_g of clean samples in degrees, worst class", at_most(60.0, _mean_angle("clean", np.max))
         ),
         f"{figure}: gradients of noisy samples are concentrated at large angles": Claim(
-            "mean θ_g of noisy samples in degrees, worst class",
-            at_least(120.0, lambda sweep: _mean_angle(sweep, "noisy")),
+            "mean θ_g of noisy samples in degrees, worst class", at_least(120.0, _mean_angle("noisy", np.min))
         ),
         f"{figure}: the angles of noisy samples are symmetric to those of clean samples": Claim(
             "mean θ_g of clean samples plus that of noisy samples, difference from 180°, worst class",

@@ -6,8 +6,8 @@ import pandas as pd
 
 from mislabel.analysis.claims import theory
 from mislabel.analysis.claims.claim import Claim, Measure, at_least, at_most, near
-from mislabel.analysis.claims.measures import by_seed, end_over_start, estimates, final, largest, smallest, trained_runs
-from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, mean_of, share_of
+from mislabel.analysis.claims.measures import end_over_start, estimates, final, largest, smallest, trained_runs
+from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, by_seed, mean_of, share_of
 from mislabel.analysis.sweep import Sweep
 
 _NO_NOISE = {"sigma": 0.0}
@@ -85,8 +85,11 @@ def _quotient(numerator: pd.Series, denominator: pd.Series) -> Estimate:
     return Estimate(math.exp(log.mean), math.exp(log.low), math.exp(log.high), log.n)
 
 
-def _noisy_over_plain(sweep: Sweep, metric: str, **where: float) -> Estimate:
-    return _quotient(_late_values(sweep, f"noisy_{metric}", **where), _late_values(sweep, f"plain_{metric}", **where))
+def _late_quotient(numerator: str, denominator: str, **where: float) -> Measure:
+    return lambda sweep: _quotient(_late_values(sweep, numerator, **where), _late_values(sweep, denominator, **where))
+
+
+_KERNEL = "noisy_kernel_change", "plain_kernel_change"
 
 
 def _width_effect(sweep: Sweep) -> Estimate:
@@ -133,18 +136,14 @@ CLAIMS = {
         ),
         "Figure 2b: with label noise the network follows a distinctly different trajectory": Claim(
             "distance to the linearization on test images, with noise over without",
-            at_least(3.0, lambda sweep: _noisy_over_plain(sweep, "test_gap")),
+            at_least(3.0, _late_quotient("noisy_test_gap", "plain_test_gap")),
         ),
         "Figure 2b: the difference is not jitter: it remains if the linearization sees the same noise": Claim(
             "distance to that linearization with noise, over the distance without noise, test images",
-            at_least(
-                3.0,
-                lambda sweep: _quotient(_late_values(sweep, "control_test_gap"), _late_values(sweep, "plain_test_gap")),
-            ),
+            at_least(3.0, _late_quotient("control_test_gap", "plain_test_gap")),
         ),
         "Figure 2: label noise induces the rich regime": Claim(
-            "change of the tangent kernel, with noise over without",
-            at_least(1.5, lambda sweep: _noisy_over_plain(sweep, "kernel_change")),
+            "change of the tangent kernel, with noise over without", at_least(1.5, _late_quotient(*_KERNEL))
         ),
         "Figure 2: with label noise the network learns features, which the lazy regime does not": Claim(
             "change of the tangent kernel with noise, over the kernel's norm",
@@ -164,13 +163,11 @@ CLAIMS = {
         ),
         "Beyond the paper: label noise induces the rich regime from the NTK initialization, with dense layers": Claim(
             "change of the tangent kernel, with noise over without, largest σ, initialization scale 1",
-            at_least(1.5, lambda sweep: _noisy_over_plain(sweep, "kernel_change", init_scale=1.0)),
+            at_least(1.5, _late_quotient(*_KERNEL, init_scale=1.0)),
         ),
         "Beyond the paper: label noise induces the rich regime from a smaller initialization": Claim(
             "the same at the smallest initialization scale, where the network is not lazy even without noise",
-            at_least(
-                1.5, lambda sweep: _noisy_over_plain(sweep, "kernel_change", init_scale=smallest(sweep, "init_scale"))
-            ),
+            at_least(1.5, lambda s: _late_quotient(*_KERNEL, init_scale=smallest(s, "init_scale"))(s)),
         ),
         "Beyond the paper: with label noise the norm of the first layer diminishes, with dense layers": Claim(
             "‖W₁‖_F late in training over ‖W₁‖_F at the start, largest σ, mean over widths and scales",

@@ -6,7 +6,6 @@ from mislabel.analysis.claims.claim import Measure
 from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, mean_of
 from mislabel.analysis.statistics.tables import Where
 from mislabel.analysis.sweep import Sweep
-from mislabel.sweeps.statistics import mean
 from mislabel.sweeps.store.outcome import Status
 
 
@@ -14,11 +13,6 @@ def trained_runs(sweep: Sweep, metrics: list[str], columns: list[str], where: Wh
     """The metrics of each run at its end, with other columns. A run that was not trained to the end has no values."""
     runs = sweep.read("runs", ["status", *columns, *metrics], where)
     return runs.assign(**{metric: runs[metric].where(runs["status"] == Status.DONE) for metric in metrics})
-
-
-def by_seed(rows: pd.DataFrame, metric: str) -> pd.Series:
-    """The mean over the rows of each seed, which is missing if one of its values is."""
-    return rows.groupby("seed")[metric].agg(lambda values: mean(values, missing="poison"))
 
 
 def final(metric: str, where: Where | None = None) -> Measure:
@@ -57,5 +51,4 @@ def largest(sweep: Sweep, parameter: str) -> float:
 
 
 def smallest(sweep: Sweep, parameter: str) -> float:
-    """The parameter's smallest value in the sweep."""
     return float(sweep.read("runs", [parameter])[parameter].min())

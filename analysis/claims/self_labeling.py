@@ -2,8 +2,8 @@
 
 from mislabel.analysis.claims import theory
 from mislabel.analysis.claims.claim import Claim, at_least, at_most, full_size, near
-from mislabel.analysis.claims.measures import by_seed, difference, final, ratio, trained_runs
-from mislabel.analysis.statistics.estimate import Estimate, at_end, mean_of, share_of
+from mislabel.analysis.claims.measures import difference, final, ratio, trained_runs
+from mislabel.analysis.statistics.estimate import Estimate, at_end, by_seed, mean_of, share_of
 from mislabel.analysis.statistics.tables import Where
 from mislabel.analysis.sweep import Sweep
 
@@ -54,14 +54,12 @@ CLAIMS = {
     "self-labeling/table1": {
         **{
             f"Table 1: {name}, {method}, {value * 100:.1f} %": _number(value, where, method)
-            for name, where, method, value in (
-                ("MoCo", _MOCO, "KNN", 0.925),
-                ("MoCo", _MOCO, "linear", 0.939),
-                ("SANE", _WEAK, "KNN", 0.952),
-                ("SANE", _WEAK, "linear", 0.961),
-                ("SANE with strong augmentation", _STRONG, "KNN", 0.955),
-                ("SANE with strong augmentation", _STRONG, "linear", 0.965),
+            for name, where, values in (
+                ("MoCo", _MOCO, (0.925, 0.939)),
+                ("SANE", _WEAK, (0.952, 0.961)),
+                ("SANE with strong augmentation", _STRONG, (0.955, 0.965)),
             )
+            for method, value in zip(_METRICS, values, strict=True)
         },
         **{
             f"Table 1: SANE surpasses MoCo ({name})": _better("SANE minus MoCo, weak augmentation", _WEAK, _MOCO, name)
@@ -78,16 +76,13 @@ CLAIMS = {
             f"Table 2: {word} crop, {epochs} epochs, {views} augmentation, {value * 100:.1f} %": _number(
                 value, {**crops, **_STEPS[epochs], "mixup_views": views}
             )
-            for word, crops, epochs, views, value in (
-                ("single", _SINGLE, 200, "weak", 0.706),
-                ("single", _SINGLE, 200, "strong", 0.701),
-                ("multi", _MULTI, 200, "weak", 0.735),
-                ("multi", _MULTI, 200, "strong", 0.737),
-                ("single", _SINGLE, 800, "weak", 0.730),
-                ("single", _SINGLE, 800, "strong", 0.735),
-                ("multi", _MULTI, 800, "weak", 0.757),
-                ("multi", _MULTI, 800, "strong", 0.764),
+            for word, crops, epochs, values in (
+                ("single", _SINGLE, 200, (0.706, 0.701)),
+                ("multi", _MULTI, 200, (0.735, 0.737)),
+                ("single", _SINGLE, 800, (0.730, 0.735)),
+                ("multi", _MULTI, 800, (0.757, 0.764)),
             )
+            for views, value in zip(("weak", "strong"), values, strict=True)
         },
         "Table 2: multi crop surpasses single crop": _better(
             "multi minus single crop, 200 epochs", {**_MULTI, **_STEPS[200]}, {**_SINGLE, **_STEPS[200]}, small=False
@@ -126,12 +121,8 @@ CLAIMS = {
     "self-labeling/table6": {
         **{
             f"Table 6: {kind} mixup, {views} augmentation, {value * 100:.1f} %": _number(value, _mixup(kind, views))
-            for kind, views, value in (
-                ("vanilla", "weak", 0.937),
-                ("momentum", "weak", 0.942),
-                ("vanilla", "strong", 0.933),
-                ("momentum", "strong", 0.948),
-            )
+            for views, values in (("weak", (0.937, 0.942)), ("strong", (0.933, 0.948)))
+            for kind, value in zip(("vanilla", "momentum"), values, strict=True)
         },
         **{
             f"Table 6: momentum mixup surpasses vanilla mixup, {views} augmentation{note}": _better(

@@ -70,13 +70,10 @@ def history(cells: pd.DataFrame, metric: str, goal: str | None) -> str:
             best = held["mean"].cummin() if goal == "minimize" else held["mean"].cummax()
             left.step(best.index, best, where="post", color=SECOND, linewidth=1.5, label="best so far")
             left.legend(loc="best")
-        left.set_xlabel("cell, in order of start")
-        left.set_ylabel(metric)
+        left.set(xlabel="cell, in order of start", ylabel=metric)
         ordered = np.sort(held["mean"].to_numpy())
         right.step(ordered, np.arange(1, len(ordered) + 1) / len(ordered), where="post", color=ACCENT, linewidth=1.5)
-        right.set_xlabel(metric)
-        right.set_ylabel("share of cells at or below")
-        right.set_ylim(0, 1.02)
+        right.set(xlabel=metric, ylabel="share of cells at or below", ylim=(0, 1.02))
 
     return _drawn(draw, 10, 2.9, 1, 2, widths=[1.6, 1])
 
@@ -92,14 +89,11 @@ def slices(cells: pd.DataFrame, metric: str, dimensions: Sequence[Dimension]) ->
             axis.set_visible(False)
         for axis, dimension in zip(axes.flat, dimensions, strict=False):
             own = held[held[dimension.name].notna()]
-            x = own[dimension.name]
+            positions = _positions(own[dimension.name], dimension)
             if dimension.categorical:
-                levels = sorted(x.unique(), key=str)
-                positions = x.map({level: i for i, level in enumerate(levels)}).astype(float)
-                axis.set_xticks(range(len(levels)), [str(level) for level in levels])
+                levels = sorted(own[dimension.name].unique(), key=str)
+                axis.set_xticks(range(len(levels)), map(str, levels))
                 axis.set_xlim(-0.6, len(levels) - 0.4)
-            else:
-                positions = x.astype(float)
             axis.scatter(positions, own["mean"], s=12, color=ACCENT, alpha=0.45, linewidth=0, rasterized=_many(own))
             if dimension.listed:
                 means = own["mean"].groupby(positions).mean()
@@ -127,8 +121,7 @@ def contour(cells: pd.DataFrame, metric: str, x: Dimension, y: Dimension) -> str
             table = held.pivot_table(index=y.name, columns=x.name, values="mean", aggfunc="mean")
             shown = axis.pcolormesh(np.ma.masked_invalid(table.to_numpy()), cmap="viridis", rasterized=True)
             for along, dimension, levels in (("x", x, table.columns), ("y", y, table.index)):
-                every = max(1, len(levels) // 8)
-                at = range(0, len(levels), every)
+                at = range(0, len(levels), max(1, len(levels) // 8))
                 getattr(axis, f"set_{along}ticks")([i + 0.5 for i in at], [value_text(levels[i], digits=3) for i in at])
                 getattr(axis, f"set_{along}label")(dimension.name)
             axis.grid(False)
@@ -168,9 +161,8 @@ def importances(table: pd.DataFrame) -> str:
             axis.errorbar(value, at, xerr=reach, fmt="none", ecolor=INK, elinewidth=0.9, capsize=2)
         axis.set_yticks(np.arange(len(table)) + 0.35 - height / 2, table["parameter"])
         axis.invert_yaxis()
-        axis.set_xlim(0, 1.02)
         axis.grid(False, axis="y")
-        axis.set_xlabel("importance")
+        axis.set(xlim=(0, 1.02), xlabel="importance")
         if len(metrics) > 1:
             axis.legend(loc="lower right")
 
@@ -190,8 +182,7 @@ def front(cells: pd.DataFrame, objectives: Sequence[str]) -> str:
             reach = [np.nan_to_num((best[f"{m}_high"] - best[m]).to_numpy()) for m in (a, b)]
             axis.errorbar(best[a], best[b], reach[1], reach[0], fmt="none", ecolor=SECOND, elinewidth=0.8, alpha=0.6)
             axis.scatter(best[a], best[b], s=26, color=SECOND, zorder=3, label="on the front")
-            axis.set_xlabel(a)
-            axis.set_ylabel(b)
+            axis.set(xlabel=a, ylabel=b)
         axes.flat[0].legend(loc="best")
 
     return _drawn(draw, 4.9 if len(pairs) == 1 else 10, 3.4 if len(pairs) == 1 else 3.0, 1, len(pairs))
@@ -226,11 +217,10 @@ def parallel(cells: pd.DataFrame, metric: str, goal: str | None, dimensions: Seq
     """A line per cell through its parameters, with the best tenth highlighted."""
     from matplotlib.collections import LineCollection
 
-    held = cells[cells["complete"]]
-    held = held.dropna(subset=[dimension.name for dimension in dimensions])
-    positions = np.column_stack([_scaled(_positions(held[d.name], d), d.log) for d in dimensions])
+    names = [*(dimension.name for dimension in dimensions), metric]
+    held = cells[cells["complete"]].dropna(subset=names[:-1])
     value = _scaled(held["mean"].astype(float), False)
-    lines = np.column_stack([positions, value])
+    lines = np.column_stack([*(_scaled(_positions(held[d.name], d), d.log) for d in dimensions), value])
     cost = value if goal == "minimize" else -value
     best = cost <= np.quantile(cost, 0.1) if goal else np.zeros(len(cost), bool)
 
@@ -241,7 +231,6 @@ def parallel(cells: pd.DataFrame, metric: str, goal: str | None, dimensions: Seq
             segments = [np.column_stack([at, line]) for line in lines[chosen]]
             drawn = LineCollection(segments, colors=colour, alpha=alpha, linewidths=0.8, rasterized=_many(held))
             axis.add_collection(drawn)
-        names = [*(dimension.name for dimension in dimensions), metric]
         for i, name in enumerate(names):
             axis.axvline(i, color=FAINT, linewidth=0.8)
             low, high = _ends(held[name] if i < len(dimensions) else held["mean"])
@@ -249,9 +238,7 @@ def parallel(cells: pd.DataFrame, metric: str, goal: str | None, dimensions: Seq
             axis.text(i, 1.04, high, ha="center", va="bottom", fontsize=7.5)
         axis.set_xticks(at, names)
         axis.tick_params(length=0, pad=14)
-        axis.set_yticks([])
-        axis.set_ylim(-0.02, 1.02)
-        axis.set_xlim(-0.15, len(names) - 0.85)
+        axis.set(yticks=[], ylim=(-0.02, 1.02), xlim=(-0.15, len(names) - 0.85))
         axis.spines[:].set_visible(False)
         axis.grid(False)
 

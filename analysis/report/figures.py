@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mislabel.analysis.statistics.tables import SweepTables, Where
+from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.formatting import count, value_text
 
@@ -22,23 +22,7 @@ _MOST_LINES = 10
 _STYLES = ("-", "--", ":", "-.")
 
 
-def draw_curves(
-    sweep: SweepTables,
-    path: str | Path,
-    metrics: Sequence[str] = (),
-    by: Sequence[str] = (),
-    where: Where | None = None,
-    at: int | None = None,
-) -> None:
-    """Draw metrics over steps, one panel each: mean and 95 % interval over seeds.
-
-    The panel of an array metric is a histogram of its values in all runs, at the snapshot nearest to step `at`. The
-    default is the last snapshot.
-
-    Lines differ in colour by the first parameter of `by` and in style by the second. The default is the first two
-    parameters that vary. Metrics default to the objectives.
-    """
-    figure = curve_figure(sweep, metrics, by, where, at)
+def save(figure: "Figure", path: str | Path) -> None:
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
@@ -46,13 +30,16 @@ def draw_curves(
 
 
 def curve_figure(
-    sweep: SweepTables,
-    metrics: Sequence[str] = (),
-    by: Sequence[str] = (),
-    where: Where | None = None,
-    at: int | None = None,
+    sweep: SweepTables, metrics: Sequence[str] = (), by: Sequence[str] = (), at: int | None = None
 ) -> "Figure":
-    """The figure of `draw_curves`."""
+    """Metrics over steps, one panel each: mean and 95 % interval over seeds.
+
+    The panel of an array metric is a histogram of its values in all runs, at the snapshot nearest to step `at`. The
+    default is the last snapshot.
+
+    Lines differ in colour by the first parameter of `by` and in style by the second. The default is the first two
+    parameters that vary. Metrics default to the objectives.
+    """
     from matplotlib.figure import Figure
 
     chosen = list(metrics) or [objective.name for objective in sweep.spec.metric] or sweep.metrics[:1]
@@ -61,20 +48,19 @@ def curve_figure(
         raise MislabelError(f"lines can differ by two parameters, not by {len(grouping)}: {', '.join(grouping)}")
     across = min(3, len(chosen))
     down = math.ceil(len(chosen) / across)
-    size = (1.6 + 3.6 * across, 0.7 + 2.9 * down)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=(1.6 + 3.6 * across, 0.7 + 2.9 * down), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False)
     for axis in axes.flat[len(chosen) :]:
         axis.set_visible(False)
     for axis, metric in zip(axes.flat, chosen, strict=False):
         if metric in sweep.metrics or metric not in sweep.array_metrics:
-            _draw_lines(axis, sweep, metric, grouping, where)
+            _draw_lines(axis, sweep, metric, grouping or ["task"])
         else:
-            _draw_histogram(axis, sweep, metric, grouping, where, at)
+            _draw_histogram(axis, sweep, metric, grouping or ["task"], at)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     if len(labels) > 1:
         title = ", ".join(grouping)
-        lines = len(sweep.read("runs", grouping, where).drop_duplicates())
+        lines = len(sweep.read("runs", grouping).drop_duplicates())
         if lines > _MOST_LINES:
             title += f"\nfirst {_MOST_LINES} of {lines}"
         figure.legend(handles, labels, title=title, loc="outside right center", frameon=False, fontsize=8)
@@ -106,10 +92,9 @@ def _lines(table: "pd.DataFrame", names: Sequence[str]) -> Iterator[_Line]:
         yield _Line(rows, label, colour, style)
 
 
-def _draw_lines(axis: "Axes", sweep: SweepTables, metric: str, by: Sequence[str], where: Where | None) -> None:
-    names = list(by) or ["task"]
-    table = sweep.curve(metric, by=names, where=where)
-    for line in _lines(table, names):
+def _draw_lines(axis: "Axes", sweep: SweepTables, metric: str, by: Sequence[str]) -> None:
+    table = sweep.curve(metric, by)
+    for line in _lines(table, by):
         rows = line.rows
         axis.plot(rows["step"], rows["mean"], line.style, color=line.colour, label=line.label, linewidth=1.5)
         axis.fill_between(rows["step"], rows["low"], rows["high"], color=line.colour, alpha=0.15, linewidth=0)
@@ -123,19 +108,16 @@ def _are_dense_at_the_start(steps: Sequence[int]) -> bool:
     return len(steps) > 2 and steps[-1] > 100 and 2 * steps[1] * (len(steps) - 1) < steps[-1]
 
 
-def _draw_histogram(
-    axis: "Axes", sweep: SweepTables, metric: str, by: Sequence[str], where: Where | None, at: int | None
-) -> None:
+def _draw_histogram(axis: "Axes", sweep: SweepTables, metric: str, by: Sequence[str], at: int | None) -> None:
     import numpy as np
 
-    names = list(by) or ["task"]
-    table = sweep.read("arrays", ["run_id", "step", "values"], {**(where or {}), "metric": metric})
+    table = sweep.read("arrays", ["run_id", "step", "values"], {"metric": metric})
     steps = table["step"].unique()
     step = max(steps) if at is None else min(steps, key=lambda known: abs(known - at))
-    table = table[table["step"] == step].merge(sweep.read("runs", ["run_id", *names]), on="run_id")
+    table = table[table["step"] == step].merge(sweep.read("runs", ["run_id", *by]), on="run_id")
     values = np.concatenate(table["values"].to_list())
     edges = np.histogram_bin_edges(values[np.isfinite(values)], bins="auto")
-    for line in _lines(table, names):
+    for line in _lines(table, by):
         kept = np.concatenate(line.rows["values"].to_list())
         counts, _ = np.histogram(kept[np.isfinite(kept)], edges)
         shares = counts / max(1, counts.sum())

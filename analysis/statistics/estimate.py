@@ -55,14 +55,14 @@ def share_of(held: Sequence[bool] | pd.Series) -> Estimate:
 
 def at_end(sweep: SweepTables, metric: str, where: Where | None = None) -> pd.Series:
     """The metric at the end of the runs, by seed: the mean over the cells with that seed."""
-    return _by_seed(sweep.values(metric, where=where))
+    return by_seed(sweep.values(metric, where=where), "value")
 
 
 def at_step(sweep: SweepTables, metric: str, step: int, where: Where | None = None) -> pd.Series:
     """The metric at the last measured step up to `step`, by seed."""
-    return _by_seed(sweep.values(metric, step, where))
+    return by_seed(sweep.values(metric, step, where), "value")
 
 
-def _by_seed(values: pd.DataFrame) -> pd.Series:
-    # If one cell has no value for a seed, the seed has none: leaving out that cell would bias the mean.
-    return values.groupby("seed")["value"].agg(lambda own: mean(own, missing="poison"))
+def by_seed(rows: pd.DataFrame, metric: str) -> pd.Series:
+    """The mean over the rows of each seed; missing if one value is: leaving out that cell would bias the mean."""
+    return rows.groupby("seed")[metric].agg(lambda values: mean(values, missing="poison"))

@@ -1,7 +1,8 @@
 """The tables of a sweep: runs, curves and arrays as pandas tables, and their summaries over seeds."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import and_
 from typing import Any
 
 import numpy as np
@@ -173,17 +174,14 @@ class SweepTables:
 
     def _condition(self, table: str, where: Where) -> Any:
         own = self.files.schema(table)
+        conditions = [_is_in(name, value, own.field(name).type) for name, value in where.items() if name in own.names]
         elsewhere = {name: value for name, value in where.items() if name not in own.names}
-        condition = None
-        for name, value in where.items():
-            if name in own.names:
-                condition = _and(condition, _is_in(name, value, own.field(name).type))
         if elsewhere:
             for name in elsewhere:
                 self._require_column("runs", name)
             ids = self.read("runs", ["run_id"], elsewhere)["run_id"]
-            condition = _and(condition, pc.field("run_id").isin(pa.array(ids.tolist(), pa.string())))
-        return condition
+            conditions.append(pc.field("run_id").isin(pa.array(ids.tolist(), pa.string())))
+        return reduce(and_, conditions) if conditions else None
 
 
 def _is_in(name: str, value: Any, kind: pa.DataType) -> Any:
@@ -194,7 +192,3 @@ def _is_in(name: str, value: Any, kind: pa.DataType) -> Any:
         return pc.field(name).isin(pa.array(values, kind))
     except (pa.ArrowException, TypeError, ValueError):
         raise MislabelError(f"where {name}: {value!r} does not fit the column's type, {kind}") from None
-
-
-def _and(first: Any, second: Any) -> Any:
-    return second if first is None else first & second

@@ -26,9 +26,9 @@ def command(
       mislabel figure quickstart -m noisy_accuracy -m clean_test_accuracy --by noise_rate
     """
     import mislabel
-    from mislabel.analysis.report.figures import draw_curves
+    from mislabel.analysis.report.figures import curve_figure, save
 
     path = out or f"{name}.png"
-    draw_curves(mislabel.load(store, name), path, metrics, by, at=at)
+    save(curve_figure(mislabel.load(store, name), metrics, by, at), path)
     say(f"figure: {path}")
     click.echo(path)

@@ -57,7 +57,7 @@ def test_the_start_is_not_smoothed() -> None:
     table.loc[0, "alpha"] = 0.1
     run = _Run(table)
     assert run.first["alpha"] == 0.1
-    assert _DYNAMICS["alpha grows"].value(run) == pytest.approx((0.4 + 12 / FRAMES) / 0.1)
+    assert _DYNAMICS["in the early stage α grows (Theorem 4.5)"].value(run) == pytest.approx((0.4 + 12 / FRAMES) / 0.1)
     assert run.smooth["alpha"].min() > 0.4
 
 
@@ -69,13 +69,13 @@ def test_excess_test_error_is_large_if_the_minimum_is_far_from_the_turning_point
 
 
 def test_noisy_error_does_not_fall_if_noisy_labels_are_never_learned() -> None:
-    assert _DYNAMICS["noisy error falls"].value(_Run(curves(30, 10))) == pytest.approx(0)
-    assert _DYNAMICS["noisy error falls"].value(_Run(curves(10, 10))) > 0.2
+    assert _DYNAMICS["later the noisy error falls too"].value(_Run(curves(30, 10))) == pytest.approx(0)
+    assert _DYNAMICS["later the noisy error falls too"].value(_Run(curves(10, 10))) > 0.2
 
 
 def test_the_worst_cell_decides_and_a_diverged_run_makes_it_undecided() -> None:
     good, bad = curves(10, 10), curves(30, 10)
-    holds, falls = Region(low=0.1), _DYNAMICS["noisy error falls"].value
+    holds, falls = Region(low=0.1), _DYNAMICS["later the noisy error falls too"].value
     sweep: Any = Stored([("done", good), ("done", bad), ("done", good), ("done", bad)])
     assert holds.verdict(_worst_cell(sweep, falls, holds)) == "not confirmed"
     sweep = Stored([("done", good)] * 4)

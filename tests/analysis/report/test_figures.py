@@ -6,7 +6,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 import mislabel
-from mislabel.analysis.report.figures import curve_figure, draw_curves
+from mislabel.analysis.report.figures import curve_figure, save
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store
@@ -28,14 +28,14 @@ def test_a_figure_is_drawn_and_leaves_no_open_figure(
 ) -> None:
     path = tmp_path / "a.png"
     opened = plt.get_fignums()
-    draw_curves(sweep, path, metrics, by)
+    save(curve_figure(sweep, metrics, by), path)
     assert path.read_bytes().startswith(b"\x89PNG")
     assert plt.get_fignums() == opened
 
 
 def test_a_sweep_that_varies_nothing_has_one_line(store: Store, tmp_path: Path) -> None:
     run(store, parameters={})
-    draw_curves(mislabel.load(store.address, "bowls"), tmp_path / "a.svg")
+    save(curve_figure(mislabel.load(store.address, "bowls")), tmp_path / "a.svg")
     assert "<svg" in (tmp_path / "a.svg").read_text()
 
 
@@ -49,14 +49,14 @@ def test_the_legend_says_how_many_lines_are_left_out(store: Store) -> None:
 
 def test_at_most_two_parameters_distinguish_lines(sweep: Sweep, tmp_path: Path) -> None:
     with pytest.raises(MislabelError, match="x, surface, trouble"):
-        draw_curves(sweep, tmp_path / "a.png", by=["x", "surface", "trouble"])
+        curve_figure(sweep, by=["x", "surface", "trouble"])
 
 
 @pytest.mark.parametrize("file", ["a.nonsense", "no/such/folder.png"])
 def test_a_file_that_can_not_be_written_is_named(sweep: Sweep, tmp_path: Path, file: str) -> None:
     opened = plt.get_fignums()
     with pytest.raises(MislabelError, match=re.escape(str(tmp_path / file))):
-        draw_curves(sweep, tmp_path / file)
+        save(curve_figure(sweep), tmp_path / file)
     assert plt.get_fignums() == opened
 
 
@@ -65,7 +65,7 @@ def test_an_array_is_drawn_as_a_histogram_at_the_nearest_snapshot(store: Store, 
     kept = mislabel.load(store.address, "bowls")
     snapshots = sorted(kept.arrays["step"].unique())
     for at, shown in [(None, snapshots[-1]), (0, snapshots[0]), (snapshots[1] + 1, snapshots[1])]:
-        draw_curves(kept, tmp_path / "a.svg", ["loss", "weight"], at=at)
+        save(curve_figure(kept, ["loss", "weight"], at=at), tmp_path / "a.svg")
         text = (tmp_path / "a.svg").read_text()
         assert f"weight at step {shown}" in text
         assert "loss at step" not in text
@@ -83,7 +83,7 @@ def test_drawing_keeps_the_backend(sweep: Sweep, tmp_path: Path) -> None:
     before = matplotlib.get_backend()
     plt.switch_backend("svg")
     try:
-        draw_curves(sweep, tmp_path / "a.png")
+        curve_figure(sweep)
         assert matplotlib.get_backend() == "svg"
     finally:
         plt.switch_backend(before)

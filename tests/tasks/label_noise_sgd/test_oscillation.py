@@ -12,6 +12,7 @@ from mislabel.analysis.claims import theory
 from mislabel.tasks.label_noise_sgd.oscillation import BLOCK, Params, _data, _expected_square_norm, _signs, task
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack
+from tests.tasks import predictions
 
 SETTINGS: dict[str, Any] = {"precision": "float64", "frames": 12, "snapshots": 12}
 FEW = Params(samples=7, dim=3, width=5, steps=700, step_size=0.05, **SETTINGS)
@@ -133,7 +134,7 @@ def test_the_expected_square_norm_is_the_closed_form_of_theory() -> None:
         for parity, active in enumerate(counts.tolist()):
             start = data.start[0][data.jumps[0, parity] > 0].square().sum(dim=1).mean().item()
             steps = (step + 1 - parity) // 2
-            mean = theory.expected_square_norm(steps, LIMIT.step_size, active, LIMIT.target_norm, start)
+            mean = predictions.expected_square_norm(steps, LIMIT.step_size, active, LIMIT.target_norm, start)
             expected += float(mean) * active / LIMIT.width
         found = _expected_square_norm(data, torch.tensor([LIMIT.step_size], dtype=torch.float64), step).item()
         assert found == pytest.approx(expected, rel=1e-10)

@@ -13,6 +13,7 @@ from mislabel.analysis.claims import theory
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack
 from mislabel.tasks.self_labeling.corrupted import Params, _crops, _data, _nearest, conflicts, task
+from tests.tasks import predictions
 
 SMALL = Params(
     samples=4,
@@ -225,7 +226,7 @@ def test_same_as_positive_is_gradient_descent_with_a_smaller_step_size() -> None
 def test_refined_labels_satisfy_the_bound_of_theorem_2() -> None:
     for frame in frames_of([replace(SMALL, positive="same")] * 3, range(3)):
         m = frame.metrics
-        bound = theory.refined_error_bound(SMALL.alpha, m["given_label_error"], m["train_error"])
+        bound = predictions.refined_error_bound(SMALL.alpha, m["given_label_error"], m["train_error"])
         assert (m["label_error"] <= bound + 1e-12).all()
 
 
