@@ -20,6 +20,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"
 
 
+def estimated(seconds: float) -> str:
+    """Such as 'under 1 s' or 'about 3 min'."""
+    return duration(seconds) if seconds < 1 else f"about {duration(seconds)}"
+
+
 def amount(size: float) -> str:
     """Bytes, such as '16 MB'."""
     for unit in ("B", "kB", "MB", "GB"):

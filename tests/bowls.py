@@ -72,7 +72,7 @@ def store_speeds(files: SweepFiles, seconds: dict[int, float]) -> None:
 
 def orders_of(launch: Launch) -> list[PackOrder]:
     """The packs of a launch of a grid."""
-    return list(launch.backlog.orders(launch.plan.space.cells))
+    return list(launch.driver.backlog.orders(launch.plan.space.cells))
 
 
 def means_of(spec: Spec, files: SweepFiles, retry: bool = False) -> Means:

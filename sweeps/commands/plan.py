@@ -87,12 +87,12 @@ def plan_as_json(plan: "Plan") -> dict[str, Any]:
 
 def _text(plan: "Plan") -> str:
     from mislabel.sweeps.commands.screen import columns
-    from mislabel.sweeps.formatting import amount, count, duration
+    from mislabel.sweeps.formatting import amount, count, estimated
 
     sizes = sorted({group.size for group in plan.groups.values()})
     shown = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}" if sizes else "0"
     spec = plan.spec
-    steps, time = f"{plan.run_steps:,} run-steps", duration(plan.expected_seconds)
+    steps, time = f"{plan.run_steps:,} run-steps", estimated(plan.expected_seconds)
     shapes, resumed = count(len(plan.groups), "shape"), count(len(plan.resumed), "checkpoint")
     up_to = f", up to {spec.seeds.up_to:,} for contenders" if spec.seeds.up_to else ""
     rows = [
@@ -108,7 +108,7 @@ def _text(plan: "Plan") -> str:
         ("packs", f"{plan.packs:,} of {shown} runs, {shapes}, {resumed} to continue from"),
         ("memory", f"{amount(plan.pack_bytes)} in the largest pack"),
         ("elsewhere", ", ".join(f"{n:,} of these in {name}, to be copied" for name, n in plan.elsewhere.items())),
-        ("time", f"about {time} on {count(plan.workers, 'worker')}, from a trial of each shape on this machine"),
+        ("time", f"{time} on {count(plan.workers, 'worker')}, from a trial of each shape on this machine"),
     ]
     if spec.resources.gpu and not plan.expected_seconds:
         rows = [row for row in rows if row[0] not in ("packs", "memory", "time")]

@@ -12,7 +12,7 @@ import click
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.options import say
 from mislabel.sweeps.errors import ExitCode
-from mislabel.sweeps.formatting import count, duration
+from mislabel.sweeps.formatting import count, duration, estimated
 
 if TYPE_CHECKING:
     from mislabel.sweeps.plan.plan import Plan
@@ -181,7 +181,7 @@ class Terminal:
             return
         resumed = f", {len(plan.resumed)} of them from a checkpoint" if plan.resumed else ""
         packs = f"{count(plan.packs, 'pack')} on {count(plan.workers, 'worker')}{resumed}"
-        _log.info("%s; %s, about %s", text, packs, duration(plan.expected_seconds))
+        _log.info("%s; %s, %s", text, packs, estimated(plan.expected_seconds))
 
     def beside(self, files: "SweepFiles") -> AbstractContextManager[None]:
         from mislabel.analysis.mlflow_view.view import following

@@ -41,11 +41,9 @@ class PackOrder:
         return pack_id(self.run_ids)
 
     def values(self, lane: int) -> dict[str, Value]:
-        """All parameters of one run."""
         return {**self.common, **{name: column[lane] for name, column in self.columns.items()}}
 
     def select(self, lanes: Sequence[int], **changes: Any) -> "PackOrder":
-        """An order for some of the runs."""
         chosen: dict[str, Any] = {
             "columns": {name: [column[i] for i in lanes] for name, column in self.columns.items()},
             "cells": [self.cells[i] for i in lanes],

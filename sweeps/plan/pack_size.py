@@ -93,7 +93,6 @@ class Sizing:
         return json.dumps([self.task.name, self.task.version, self.profiler.device, shapes], sort_keys=True)
 
     def _nearest(self, values: Mapping[str, Value]) -> Speed:
-        """The known speed of the shape whose state is nearest in size."""
         lanes = Lanes([self.task.settings(values)], [0], torch.device("cpu"))
         size = Pack(self.task, lanes).state_bytes
         return min(self._known.values(), key=lambda speed: abs(math.log(max(1, speed.lane_bytes) / max(1, size))))

@@ -27,7 +27,6 @@ def shape_of(task: Task[Any], values: Mapping[str, Value]) -> Shape:
 
 
 def shapes_of(task: Task[Any], cells: Cells) -> Iterator[Shape]:
-    """The shape of each cell."""
     names = task.names("shape")
     columns = [cells.columns.get(name) or itertools.repeat(cells.common.get(name)) for name in names]
     return itertools.islice(zip(*columns, strict=False), len(cells))
@@ -86,7 +85,6 @@ class Plan:
 
     @property
     def resumed(self) -> list[str]:
-        """The packs that continue from a checkpoint."""
         return sorted(set(self.checkpoints.values()))
 
     @property
@@ -95,7 +93,6 @@ class Plan:
 
     @property
     def pack_bytes(self) -> int:
-        """Memory of the largest pack."""
         return max((group.lane_bytes * group.size for group in self.groups.values()), default=0)
 
     @property
@@ -107,7 +104,6 @@ class Plan:
 
     @property
     def run_steps(self) -> int:
-        """Steps of all missing runs."""
         return sum(group.missing * group.steps for group in self.groups.values())
 
 

@@ -37,7 +37,6 @@ class RefillQueue:
         self._parked[self._shape(order)].append(Parked(order, step))
 
     def holds(self, order: PackOrder) -> bool:
-        """Whether a pack of the order's shape is parked."""
         return bool(self._parked[self._shape(order)])
 
     def full(self) -> PackOrder | None:

@@ -9,16 +9,16 @@ ends when one cell is left or all have `up_to` seeds. Cells that diverged, faile
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from scipy import stats
 
-from mislabel.sweeps.cells.space import Cells, branch_of
+from mislabel.sweeps.cells.space import branch_of
 from mislabel.sweeps.plan.backlog import Backlog
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.plan import Shape, shapes_of
-from mislabel.sweeps.plan.sources import Source
+from mislabel.sweeps.plan.sources import Source, cells_from
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.cell_means import Mean, Means
 from mislabel.sweeps.store.run_index import RunIndex
@@ -120,19 +120,17 @@ class SeedRaceSource:
         contenders = self.race.next_round()
         if not contenders:
             return
-        cells = self._chunk(contenders)
+        parameters = self.plan.task.parameters
+        values = {
+            cell: {name: parameters[name].typed(value) for name, value in self._cells[cell].items()}
+            for cell in sorted(contenders)
+        }
+        cells = cells_from(values, self.plan.space)
         runs: Counter[Shape] = Counter()
         for cell, shape in zip(cells.ids, shapes_of(self.plan.task, cells), strict=True):
             runs[shape] += len(self.backlog.missing_seeds(cell))
         self.backlog.expect(cells, runs)
         yield from self.backlog.orders(lambda: [cells])
-
-    def _chunk(self, contenders: Sequence[str]) -> Cells:
-        """The contenders with their parameters."""
-        parameters, ids = self.plan.task.parameters, sorted(contenders)
-        columns = {name: [parameters[name].typed(self._cells[cell][name]) for cell in ids] for name in self._axes}
-        common = {name: value for name, value in self.plan.space.base.items() if name not in columns}
-        return Cells(ids, common, columns)
 
 
 def race_is_on(spec: Spec, index: RunIndex, retry: bool) -> bool:

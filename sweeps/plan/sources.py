@@ -1,7 +1,7 @@
 """Where packs come from: cells that are known beforehand, or cells that a search proposes as results arrive."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,6 +10,7 @@ from mislabel.sweeps.plan.backlog import Backlog
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.plan import shapes_of
 from mislabel.sweeps.store.cell_means import Mean, Means
+from mislabel.tasks.parameters import Value
 
 if TYPE_CHECKING:
     from mislabel.sweeps.search.branch_searches import Branches
@@ -22,8 +23,6 @@ _PATIENCE_SECONDS = 0.2
 
 
 class Source(Protocol):
-    """Where packs come from."""
-
     def next(self) -> PackOrder | None:
         """A pack, or None if there is none now."""
 
@@ -32,8 +31,6 @@ class Source(Protocol):
 
 
 class GridSource:
-    """Packs of cells that are known beforehand."""
-
     def __init__(self, backlog: Backlog) -> None:
         self._orders = backlog.orders(backlog.plan.space.cells)
 
@@ -113,7 +110,7 @@ class SearchSource:
         if not missing:
             return
         self._running |= missing.keys()
-        cells = _cells_from(list(missing.values()), self.plan.space)
+        cells = cells_from({cell: proposal.values for cell, proposal in missing.items()}, self.plan.space)
         runs = max(1, self.search.limit) * self.plan.spec.seeds.count
         new = {shape: runs for shape in shapes_of(self.plan.task, cells) if shape not in self.backlog}
         if new:
@@ -121,8 +118,8 @@ class SearchSource:
         self._ready.extend(self.backlog.orders(lambda: [cells]))
 
 
-def _cells_from(proposals: "Sequence[Proposal]", space: Space) -> Cells:
-    """Proposals as columns, ready to be packed."""
-    columns = {name: [proposal.values[name] for proposal in proposals] for name in space.axes}
+def cells_from(values: Mapping[str, Mapping[str, Value]], space: Space) -> Cells:
+    """Cells, given by id with the values of their axes, as columns that are ready to be packed."""
+    columns = {name: [cell[name] for cell in values.values()] for name in space.axes}
     common = {name: value for name, value in space.base.items() if name not in columns}
-    return Cells([proposal.cell for proposal in proposals], common, columns)
+    return Cells(list(values), common, columns)

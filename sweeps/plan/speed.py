@@ -70,7 +70,7 @@ class ProfilerGone(Exception):
 
 
 class NoProfiler:
-    """Measures nothing: this machine has no device like those that packs will train on."""
+    """Measures nothing, because this machine has no device like those that packs will train on."""
 
     device = "none"
 
@@ -79,14 +79,9 @@ class NoProfiler:
 
 
 class LocalProfiler:
-    """Measures in this process."""
-
     def __init__(self, device: torch.device) -> None:
         self._device = device
-
-    @property
-    def device(self) -> str:
-        return device_name(self._device)
+        self.device = device_name(device)
 
     def profile(self, task: Task[Any], values: Mapping[str, Value], memory_bytes: int, most: int) -> Speed:
         return measure_speed(task, values, self._device, memory_bytes, most)
@@ -100,9 +95,9 @@ def measure_speed(
     make_deterministic(device)
     settings = task.settings(values)
     alone = _alone(task, settings, device)
-    if alone.stretch_seconds > _SLOW_SECONDS:
-        return Speed({1: alone.step_seconds}, alone.measure_seconds, alone.bytes, more_may_pay=False)
-    lane_bytes = _lane_bytes(task, settings, device, alone.bytes)
+    if alone.at(1) * _stretch(task, settings) > _SLOW_SECONDS:
+        return alone
+    lane_bytes = _lane_bytes(task, settings, device, alone.lane_bytes)
     seconds: dict[int, float] = {}
     measure_seconds = 0.0
     began = time.perf_counter()
@@ -112,53 +107,44 @@ def measure_speed(
         if size > most:
             return Speed(seconds, measure_seconds, lane_bytes, more_may_pay=True)
         try:
-            step_seconds, measure_seconds = _pack_seconds(task, settings, size, device)
+            seconds[size], measure_seconds = _lane_seconds(task, settings, size, device)
         except Exception as error:
             if seconds and is_out_of_memory(error):
                 break
             raise
-        seconds[size] = step_seconds / size
-        measure_seconds /= size
         if time.perf_counter() - began > _LONGEST_SECONDS or (len(seconds) > 2 and _no_longer_pays(seconds)):
             break
     return Speed(seconds, measure_seconds, lane_bytes, more_may_pay=False)
 
 
-@dataclass(frozen=True)
-class _Alone:
-    """The measurements of a single lane."""
-
-    stretch_seconds: float
-    step_seconds: float
-    measure_seconds: float
-    bytes: int
+def _stretch(task: Task[Any], settings: Any) -> int:
+    return min(task.block, int(settings.steps))
 
 
-def _alone(task: Task[Any], settings: Any, device: torch.device) -> _Alone:
+def _alone(task: Task[Any], settings: Any, device: torch.device) -> Speed:
     """Train and measure one lane as little as possible: steps may take seconds, and measuring minutes."""
-    stretch, times = min(task.block, settings.steps), list[float]()
+    stretch, times = _stretch(task, settings), list[float]()
 
     def work() -> None:
         pack = Pack(task, Lanes([settings], [0], device))
         _timed(pack, stretch)  # creates the data that steps share, and warms caches
-        times.append(_timed(pack, stretch))
-        began = time.perf_counter()
-        with torch.no_grad():
-            task.measure(pack.lanes, pack.state)
-        times.append(time.perf_counter() - began)
+        times.extend([_timed(pack, stretch) / stretch, _measure_seconds(pack)])
 
     peak = peak_bytes(device, work)
-    return _Alone(times[0], times[0] / stretch, times[1], peak)
+    return Speed({1: times[0]}, times[1], peak, more_may_pay=False)
 
 
-def _pack_seconds(task: Task[Any], settings: Any, size: int, device: torch.device) -> tuple[float, float]:
-    """Seconds for a step of a pack, and to measure it."""
+def _lane_seconds(task: Task[Any], settings: Any, size: int, device: torch.device) -> tuple[float, float]:
+    """Seconds per lane for a step of a pack of this size, and to measure it."""
     pack = Pack(task, Lanes([settings] * size, range(size), device))
-    step_seconds = _step_seconds(pack, settings.steps)
+    return _step_seconds(pack, settings.steps) / size, _measure_seconds(pack) / size
+
+
+@torch.no_grad()
+def _measure_seconds(pack: Pack[Any]) -> float:
     began = time.perf_counter()
-    with torch.no_grad():
-        task.measure(pack.lanes, pack.state)
-    return step_seconds, time.perf_counter() - began
+    pack.task.measure(pack.lanes, pack.state)
+    return time.perf_counter() - began
 
 
 def _no_longer_pays(seconds: Mapping[int, float]) -> bool:
@@ -179,10 +165,10 @@ def _step_seconds(pack: Pack[Any], steps: int) -> float:
         stretch = min(4 * stretch, steps)
 
 
+@torch.no_grad()
 def _timed(pack: Pack[Any], steps: int) -> float:
     began = time.perf_counter()
-    with torch.no_grad():
-        pack.task.advance(pack.lanes, pack.state, 0, steps)
+    pack.task.advance(pack.lanes, pack.state, 0, steps)
     if pack.lanes.device.type == "cuda":
         torch.cuda.synchronize(pack.lanes.device)
     return time.perf_counter() - began
@@ -196,13 +182,10 @@ def _lane_bytes(task: Task[Any], settings: Any, device: torch.device, alone: int
     if task.largest_pack == 1:
         return alone
 
-    def peak(lanes: int) -> int:
-        def work() -> None:
-            with torch.no_grad():
-                pack = Pack(task, Lanes([settings] * lanes, range(lanes), device))
-                state = task.advance(pack.lanes, pack.state, 0, min(task.block, settings.steps))
-                task.measure(pack.lanes, state)
+    @torch.no_grad()
+    def work(lanes: int) -> None:
+        pack = Pack(task, Lanes([settings] * lanes, range(lanes), device))
+        state = task.advance(pack.lanes, pack.state, 0, _stretch(task, settings))
+        task.measure(pack.lanes, state)
 
-        return peak_bytes(device, work)
-
-    return max(1, peak(2) - peak(1))
+    return max(1, peak_bytes(device, lambda: work(2)) - peak_bytes(device, lambda: work(1)))

@@ -127,7 +127,6 @@ class Driver:
 
     @property
     def _left_over(self) -> bool:
-        """Whether begun runs wait to be handed out again."""
         return bool(self._again or len(self._refill_queue))
 
     @property
@@ -140,7 +139,6 @@ class Driver:
         self.stop_reason = self.stop_reason or reason
 
     def report(self, report: Report) -> None:
-        """Handle a worker's report about its pack."""
         self.progress.first_report = self.progress.first_report or time.monotonic() - report.train_seconds
         self.progress.steps_done += report.run_steps
         self.progress.train_seconds += report.train_seconds

@@ -25,8 +25,6 @@ _SILENT_SECONDS = 60.0
 
 
 class Heartbeat:
-    """Writes the sweep's progress every few seconds while it runs."""
-
     def __init__(self, files: SweepFiles, driver: "Driver") -> None:
         self.files = files.with_patience(0)  # if writing fails, the next beat comes soon
         self.driver = driver

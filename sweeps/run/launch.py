@@ -92,8 +92,6 @@ class NoObserver(Observer):
 
 @dataclass(frozen=True)
 class Result:
-    """How a launch ended."""
-
     plan: Plan
     driver: Driver | None = None
     """None if there was nothing to run."""
@@ -167,7 +165,6 @@ def _interruptible(driver: Driver, show: Show) -> Iterator[None]:
 
 @contextmanager
 def inline_host(resources: Resources) -> Iterator[tuple[Machine, Runner]]:
-    """This process, one pack after the other."""
     device = torch.device("cuda" if resources.gpu and torch.cuda.is_available() else "cpu")
     if resources.gpu and device.type == "cpu":
         _log.warning("resources.gpu: torch finds no CUDA here; packs train on the CPU")
@@ -203,32 +200,22 @@ class Prepared:
         driver = Driver(backlog, source, self.files, means)
         heartbeat = Heartbeat(self.files, driver)
         heartbeat.beat()
-        return Launch(plan, backlog, driver, heartbeat, self.files, self.complete)
+        return Launch(plan, self.index, self.files, self.complete, driver, heartbeat)
 
 
 @dataclass(frozen=True)
-class Launch:
+class Launch(Prepared):
     """A sweep that runs on a machine."""
 
-    plan: Plan
-    backlog: Backlog
     driver: Driver
     heartbeat: Heartbeat
-    files: SweepFiles
-    complete: bool
-    """True if there was nothing to run at the start."""
-
-    @property
-    def spec(self) -> Spec:
-        return self.plan.spec
 
     def finish(self) -> None:
         """Merge the tables' small files, remove checkpoints that nobody needs, and record how the sweep ended."""
-        if self.driver.broken:
-            return
-        over = self.driver.over and self.driver.stop_reason is None
-        _tidy(self.files, over)
-        self.heartbeat.beat("done" if over else "stopped")
+        if not self.driver.broken:
+            over = self.driver.over and self.driver.stop_reason is None
+            _tidy(self.files, over)
+            self.heartbeat.beat("done" if over else "stopped")
 
 
 def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retry: bool = False) -> Plan:
@@ -273,7 +260,6 @@ def prepare(spec: Spec, task: Task[Any], store: Store, retry: bool = False) -> P
 
 
 def _tidy(files: SweepFiles, over: bool) -> None:
-    """Merge small files; if the sweep is over, remove its checkpoints."""
     if over:
         for pack, _ in list(files.checkpoints()):
             files.drop_checkpoint(pack)
@@ -290,11 +276,9 @@ def refuse_other_spec(spec: Spec, task: Task[Any], files: SweepFiles) -> None:
         # Runs from before a parameter was added had its earlier value, which need not be its default.
         added = {name: value for name, value in task.earlier.items() if name not in columns}
         old = old.model_copy(update={"parameters": {**added, **old.parameters}})
-    changes = incompatible_changes(old, spec, task)
-    if changes:
-        raise SpecError(
-            f"{files.address} is a sweep with another spec; give this one another name, or keep what it had", changes
-        )
+    if changes := incompatible_changes(old, spec, task):
+        advice = "give this one another name, or keep what it had"
+        raise SpecError(f"{files.address} is a sweep with another spec; {advice}", changes)
 
 
 def _sizing(task: Task[Any], files: SweepFiles, machine: Machine) -> Sizing:

@@ -34,7 +34,6 @@ class PackGroup:
         """Weights of runs that were trained to the end, if the order keeps weights."""
 
     def begin(self, runs: Collection[str]) -> None:
-        """Start these runs of the order at step 0."""
         lanes = [lane for lane, run in enumerate(self.order.run_ids) if run in set(runs)]
         settings = [self.task.settings(self.order.values(lane)) for lane in lanes]
         seeds = [self.order.seeds[lane] for lane in lanes]
@@ -76,11 +75,9 @@ class PackGroup:
 
     @property
     def step(self) -> int:
-        """The step of the pack that is furthest behind."""
         return self.packs[0].step if self.packs else 0
 
     def steps(self) -> dict[Label, int]:
-        """The current step of each run that still trains."""
         return {label: pack.step for pack in self.packs for label in pack.live}
 
     def _add(self, pack: Pack[Any]) -> None:

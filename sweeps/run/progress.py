@@ -9,8 +9,6 @@ from mislabel.sweeps.store.outcome import Status
 
 @dataclass
 class Progress:
-    """The numbers shown while a sweep runs."""
-
     runs: int
     work: float
     """Work of the runs that were missing at the start, minus the steps that early ends saved: see Backlog.work."""

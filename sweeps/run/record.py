@@ -1,5 +1,6 @@
 """What the runs of a pack measure, and the rows of the store's tables made of it."""
 
+import platform
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -8,10 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.store.outcome import Outcome, Status
 from mislabel.tasks.pack import Frame, Label, is_among
-from mislabel.tasks.parameters import Parameter
+from mislabel.tasks.task import Task
 
 _TYPES = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
 _TIME = pa.timestamp("us", tz="UTC")
@@ -42,7 +44,6 @@ class Record:
             self.seconds[run] += seconds.get(run, 0.0)
 
     def forget(self, runs: Collection[Label]) -> None:
-        """Remove the frames of these runs, whose rows are written."""
         kept = ((frame, ~is_among(frame.labels, runs)) for frame in self.frames)
         self.frames = [frame.select(keep) for frame, keep in kept if keep.any()]
 
@@ -63,48 +64,38 @@ class Record:
             outcomes.append(Outcome(self.order.cells[lane], self.order.seeds[lane], status, metrics, frame.step))
         return outcomes
 
-    def tables(
-        self, runs: Sequence[Label], parameters: Mapping[str, Parameter], about: Mapping[str, Any]
-    ) -> dict[str, pa.Table]:
+    def tables(self, runs: Sequence[Label], task: Task[Any], device: str) -> dict[str, pa.Table]:
         """Rows of `runs`, `curves` and `arrays` for these runs, all of which have ended."""
         outcomes = self.outcomes(runs)
-        steps = [outcome.step for outcome in outcomes]
-        table = self._runs(runs, parameters, about, [outcome.status for outcome in outcomes], steps)
+        table = self._runs(outcomes, task, device)
         for name in outcomes[0].metrics:
             values = pa.array([outcome.metrics[name] for outcome in outcomes], pa.float64(), from_pandas=False)
             table = table.append_column(name, values)
         frames = [frame.select(is_among(frame.labels, runs)) for frame in self.frames]
         return {"runs": table, "curves": self._curves(frames), "arrays": self._arrays(frames)}
 
-    def failure(
-        self, error: str, status: Status, parameters: Mapping[str, Parameter], about: Mapping[str, Any]
-    ) -> dict[str, pa.Table]:
-        """Rows for runs that ended without a result."""
-        runs = self.order.run_ids
-        return {"runs": self._runs(runs, parameters, about, [status] * len(runs), [0] * len(runs), error)}
+    def failure(self, outcomes: Sequence[Outcome], error: str, task: Task[Any], device: str) -> dict[str, pa.Table]:
+        return {"runs": self._runs(outcomes, task, device, error)}
 
-    def _runs(
-        self, runs: Sequence[Label], parameters: Mapping[str, Parameter], about: Mapping[str, Any],
-        statuses: Sequence[Status], steps: Sequence[int], error: str = "",
-    ) -> pa.Table:  # fmt: skip
+    def _runs(self, outcomes: Sequence[Outcome], task: Task[Any], device: str, error: str = "") -> pa.Table:
         order = self.order
-        lanes = [self._lanes[str(run)] for run in runs]
+        runs = [run_id(outcome.cell, outcome.seed) for outcome in outcomes]
         columns = {
             "run_id": pa.array(runs, pa.string()),
-            "cell_id": pa.array([order.cells[lane] for lane in lanes], pa.string()),
-            "seed": pa.array([order.seeds[lane] for lane in lanes], pa.int64()),
-            "status": pa.array([status.value for status in statuses], pa.string()),
-            "step": pa.array(steps, pa.int64()),
+            "cell_id": pa.array([outcome.cell for outcome in outcomes], pa.string()),
+            "seed": pa.array([outcome.seed for outcome in outcomes], pa.int64()),
+            "status": pa.array([outcome.status.value for outcome in outcomes], pa.string()),
+            "step": pa.array([outcome.step for outcome in outcomes], pa.int64()),
         }
-        cells = [order.values(lane) for lane in lanes]
-        for name, parameter in parameters.items():
+        cells = [order.values(self._lanes[run]) for run in runs]
+        for name, parameter in task.parameters.items():
             columns[name] = pa.array([cell[name] for cell in cells], _TYPES[parameter.type])
         text, whole = pa.string(), pa.int64()
         constant = {
-            "task": (order.task, text), "task_version": (about["version"], whole), "pack_id": (order.id, text),
+            "task": (order.task, text), "task_version": (task.version, whole), "pack_id": (order.id, text),
             "pack_lanes": (len(order), whole), "attempt": (order.attempt, whole), "error": (error or None, text),
             "started_at": (self.started_at, _TIME), "finished_at": (datetime.now(UTC), _TIME),
-            "host": (about["host"], text), "device": (about["device"], text),
+            "host": (platform.node(), text), "device": (device, text),
         }  # fmt: skip
         for name, (value, kind) in constant.items():
             columns[name] = pa.array([value] * len(runs), kind)

@@ -25,19 +25,16 @@ class _Trained:
     ends_pack: ClassVar = True
 
 
-@dataclass(frozen=True)
 class Advanced(_Trained):
     """The pack continues."""
 
     ends_pack = False
 
 
-@dataclass(frozen=True)
 class Finished(_Trained):
     """All runs of the pack have ended."""
 
 
-@dataclass(frozen=True)
 class Halted(_Trained):
     """The pack was checkpointed because the sweep stops or makes room for another sweep."""
 
@@ -51,24 +48,20 @@ class Refill(_Trained):
 
 
 @dataclass(frozen=True)
-class Failed(_Trained):
+class _Error(_Trained):
+    error: str = ""
+
+
+class Failed(_Error):
     """The pack raised an error."""
 
-    error: str = ""
 
-
-@dataclass(frozen=True)
-class OutOfMemory(_Trained):
+class OutOfMemory(_Error):
     """The pack has more lanes than fit into the device's memory."""
 
-    error: str = ""
 
-
-@dataclass(frozen=True)
-class StoreBroken(_Trained):
+class StoreBroken(_Error):
     """The worker could not read or write the store."""
-
-    error: str = ""
 
 
 Report = Advanced | Finished | Halted | Refill | Failed | OutOfMemory | StoreBroken

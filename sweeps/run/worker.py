@@ -5,7 +5,6 @@ A Ray actor and the inline runner both run this code.
 
 import io
 import logging
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -63,8 +62,6 @@ def reports(
 
 
 class Worker:
-    """Trains the runs of one order, in stretches of any length."""
-
     def __init__(
         self, order: PackOrder, files: SweepFiles, device: torch.device, objectives: Sequence[str] = (),
         lane_stopper: LaneStopper | None = None,
@@ -125,12 +122,11 @@ class Worker:
         return max(CHECKPOINT_SECONDS, min(self._save_seconds / CHECKPOINT_SHARE, LONGEST_CHECKPOINT_SECONDS))
 
     def save(self) -> None:
-        """Checkpoint, so that any worker can continue from here."""
         began = time.monotonic()
         saved = {
             "format": _FORMAT,
             "packs": self.pack_group.checkpoint(),
-            "frames": [_plain(frame) for frame in self.record.frames],
+            "frames": [_plain(vars(frame)) for frame in self.record.frames],
             "seconds": dict(self.record.seconds),
             "ended": [{**asdict(outcome), "status": outcome.status.value} for outcome in self._ended],
         }
@@ -144,7 +140,7 @@ class Worker:
         """Write the rows of runs that have ended as a part of the tables, whatever happens to the others."""
         if not ended:
             return
-        tables = self.record.tables(ended, self.task.parameters, about(self.device, self.task.version))
+        tables = self.record.tables(ended, self.task, device_name(self.device))
         outcomes = self.record.outcomes(ended, self.objectives)
         # Weights come first: a run that has a row has its weights.
         for run in ended:
@@ -165,7 +161,7 @@ class Worker:
         for saved in [own] if own is not None else map(self._saved, self.order.resume):
             if saved is not None:
                 runs = [run for pack in saved["packs"] for run in self.pack_group.resume(pack)]
-                self.record.add(map(_frame, saved["frames"]), saved["seconds"], runs)
+                self.record.add([Frame(**_loaded(frame)) for frame in saved["frames"]], saved["seconds"], runs)
         known = {*self.pack_group.live, *(run_id(outcome.cell, outcome.seed) for outcome in self._ended)}
         if new := [run for run in self.order.run_ids if run not in known]:
             self.pack_group.begin(new)
@@ -192,15 +188,10 @@ class Worker:
 
 
 def record_failure(order: PackOrder, files: SweepFiles, error: str, status: Status = Status.FAILED) -> list[Outcome]:
-    """Write rows for runs that ended without a result."""
-    task = find_task(order.task)
-    tables = Record(order).failure(error, status, task.parameters, about(torch.device("cpu"), task.version))
-    files.write_results(tables)
-    return [Outcome(cell, seed, status) for cell, seed in zip(order.cells, order.seeds, strict=True)]
-
-
-def about(device: torch.device, version: int) -> dict[str, Any]:
-    return {"version": version, "host": platform.node(), "device": device_name(device)}
+    outcomes = [Outcome(cell, seed, status) for cell, seed in zip(order.cells, order.seeds, strict=True)]
+    device = device_name(torch.device("cpu"))
+    files.write_results(Record(order).failure(outcomes, error, find_task(order.task), device))
+    return outcomes
 
 
 def _bytes(value: dict[str, Any]) -> bytes:
@@ -209,23 +200,19 @@ def _bytes(value: dict[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _plain(frame: Frame) -> dict[str, Any]:
-    """A frame as tensors and plain values, which can be loaded without running code."""
-    tensors = {
-        k: {n: torch.from_numpy(np.ascontiguousarray(v)) for n, v in getattr(frame, k).items()}
-        for k in ("metrics", "arrays")
-    }
-    return {
-        "step": frame.step,
-        "labels": frame.labels.tolist(),
-        "diverged": torch.from_numpy(frame.diverged),
-        "stopped": torch.from_numpy(frame.stopped),
-        **tensors,
-    }
+def _plain(value: Any) -> Any:
+    """A part of a frame as tensors and plain values, which can be loaded without running code."""
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if not isinstance(value, np.ndarray):
+        return value
+    return value.tolist() if value.dtype == object else torch.from_numpy(np.ascontiguousarray(value))
 
 
-def _frame(plain: Mapping[str, Any]) -> Frame:
-    arrays = {k: {n: tensor.numpy() for n, tensor in plain[k].items()} for k in ("metrics", "arrays")}
-    diverged, stopped = plain["diverged"].numpy(), plain["stopped"].numpy()
-    labels = np.array(plain["labels"], dtype=object)
-    return Frame(plain["step"], labels, arrays["metrics"], arrays["arrays"], diverged, stopped)
+def _loaded(value: Any) -> Any:
+    """The reverse of `_plain`."""
+    if isinstance(value, dict):
+        return {name: _loaded(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return np.array(value, dtype=object)
+    return value.numpy() if isinstance(value, torch.Tensor) else value

@@ -12,19 +12,15 @@ class Files:
     """The folder of one sweep. File names are relative to it."""
 
     def __init__(self, filesystem: FileSystem, root: str, name: str, store: str) -> None:
+        """`name` is the sweep's name; `store` is the address of the store."""
         self._fs = filesystem
         self._root = root
         self.name = name
-        """The sweep's name."""
         self.store = store
-        """The address of the store that contains the sweep."""
         self.address = within(store, name)
         """The folder's address, as a user would write it."""
-
-    @property
-    def is_local(self) -> bool:
+        self.is_local = filesystem.is_local
         """Whether this is a folder of this machine."""
-        return self._fs.is_local
 
     def read_bytes(self, file: str) -> bytes | None:
         """The file's content, or None if it does not exist."""
@@ -52,8 +48,7 @@ class Files:
     def read_json(self, file: str) -> Any:
         """The file's value, or None if it does not exist or is damaged."""
         try:
-            text = self.read_text(file)
-            return None if text is None else json.loads(text)
+            return json.loads(self.read_bytes(file) or b"null")
         except ValueError:
             return None
 

@@ -6,14 +6,13 @@ Such temporary failures are retried with growing delays until the caller's time 
 
 import errno
 import os
-import queue
 import random
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -47,6 +46,10 @@ _PASSING = re.compile(
 _REFUSED = re.compile(
     r"ACCESS_DENIED|SIGNATURE_DOES_NOT_MATCH|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN|HTTP status 40[13]"
 )
+_ACCESS_ADVICE = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY with read and write access on every machine, or a role, "
+    "then run the same command again"
+)
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 10.0
 # A request to a server that hangs never ends, so we give up after this long.
@@ -72,11 +75,10 @@ class FileSystem:
     def listed(self, folder: str) -> list[Any]:
         """The entries of the folder; empty if it does not exist."""
         selector = fs.FileSelector(folder, allow_not_found=True)
-        return list(self.with_retries(lambda: self.with_timeout(lambda: self.arrow.get_file_info(selector))))
+        return list(self._asked(lambda: self.arrow.get_file_info(selector)))
 
     def is_file(self, path: str) -> bool:
-        info = self.with_retries(lambda: self.with_timeout(lambda: self.arrow.get_file_info(path)))
-        return bool(info.type == fs.FileType.File)
+        return bool(self._asked(lambda: self.arrow.get_file_info(path)).type == fs.FileType.File)
 
     def get(self, path: str) -> bytes | None:
         """The file's content, or None if it does not exist."""
@@ -95,10 +97,10 @@ class FileSystem:
     def put(self, path: str, data: bytes) -> None:
         """Write the file completely or not at all: object stores do so, and in a folder we rename a temporary file."""
         if self.is_local:
-            _put_locally(path, data)
-            return
-        seconds = len(data) / _SLOWEST_BYTES_PER_SECOND
-        self.with_retries(lambda: self.with_timeout(lambda: self._put(path, data), seconds))
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            write_atomically(Path(path), data)
+        else:
+            self._asked(lambda: self._put(path, data), len(data) / _SLOWEST_BYTES_PER_SECOND)
 
     def _put(self, path: str, data: bytes) -> None:
         try:
@@ -110,14 +112,10 @@ class FileSystem:
             stream.write(data)
 
     def remove(self, path: str) -> None:
-        """Delete the file if it exists."""
-        try:
-            self.with_retries(lambda: self.with_timeout(lambda: self.arrow.delete_file(path)))
-        except FileNotFoundError:  # it did not exist, or an earlier attempt deleted it
-            return
+        with suppress(FileNotFoundError):  # it did not exist, or an earlier attempt deleted it
+            self._asked(lambda: self.arrow.delete_file(path))
 
     def move(self, path: str, target: str) -> None:
-        """Move the file; the target's folder is created if necessary."""
         self.with_retries(lambda: self.arrow.create_dir(os.path.dirname(target), recursive=True))
         try:
             self.with_retries(lambda: self.arrow.move(path, target))
@@ -144,12 +142,13 @@ class FileSystem:
                 raise
             except OSError as error:
                 if _REFUSED.search(str(error)):
-                    raise StoreError(_refused(self._shown, error)) from None
-                if not _passes(error):
+                    raise StoreError(f"{self._shown}: denies access ({_short(error)}); {_ACCESS_ADVICE}") from None
+                if not isinstance(error, TimeoutError | ConnectionError) and not _PASSING.search(str(error)):
                     raise
                 waited = time.monotonic() - began
                 if waited + pause > self._patience_seconds:
-                    raise StoreError(_out_of_reach(self._shown, waited, error)) from None
+                    found = f"{self._shown}: can't be reached for {waited:.0f} s ({_short(error)})"
+                    raise StoreError(f"{found}; run the same command again later") from None
             # Random delays, so that workers that failed at the same moment do not retry at the same moment.
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -158,22 +157,21 @@ class FileSystem:
         """Call `work`. Raises TimeoutError if it takes longer than any request should."""
         if self.is_local:
             return work()
-        answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+        answer: Future[T] = Future()
 
-        def answer() -> None:
+        def wait_for_answer() -> None:
             try:
-                answers.put((work(), None))
+                answer.set_result(work())
             except BaseException as error:
-                answers.put((None, error))
+                answer.set_exception(error)
 
-        threading.Thread(target=answer, daemon=True).start()
-        try:
-            result, error = answers.get(timeout=_HUNG_SECONDS + more_seconds)
-        except queue.Empty:
-            raise TimeoutError(f"no answer within {_HUNG_SECONDS + more_seconds:.0f} s") from None
-        if error is not None:
-            raise error
-        return result  # type: ignore[return-value]
+        threading.Thread(target=wait_for_answer, daemon=True).start()
+        if not wait([answer], _HUNG_SECONDS + more_seconds).done:
+            raise TimeoutError(f"no answer within {_HUNG_SECONDS + more_seconds:.0f} s")
+        return answer.result()
+
+    def _asked(self, work: Callable[[], T], more_seconds: float = 0.0) -> T:
+        return self.with_retries(lambda: self.with_timeout(work, more_seconds))
 
 
 def opened(address: str, patience_seconds: float = PATIENCE_SECONDS) -> tuple[FileSystem, str]:
@@ -205,29 +203,9 @@ def _with_one_request_per_file(address: str) -> str:
     return f"{address}{'&' if '?' in address else '?'}allow_delayed_open=true"
 
 
-def _passes(error: OSError) -> bool:
-    return isinstance(error, TimeoutError | ConnectionError) or bool(_PASSING.search(str(error)))
-
-
-def _out_of_reach(address: str, seconds: float, error: OSError) -> str:
-    return f"{address}: can't be reached for {seconds:.0f} s ({_short(error)}); run the same command again later"
-
-
-def _refused(address: str, error: OSError) -> str:
-    return (
-        f"{address}: denies access ({_short(error)}); set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
-        "with read and write access on every machine, or a role, then run the same command again"
-    )
-
-
 def _short(error: OSError) -> str:
     found = re.search(r"AWS Error .*", str(error))
     return (found.group() if found else str(error)).splitlines()[0][:160].rstrip(".")
-
-
-def _put_locally(path: str, data: bytes) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    write_atomically(Path(path), data)
 
 
 @contextmanager

@@ -23,16 +23,14 @@ class Status(StrEnum):
 
     @property
     def has_result(self) -> bool:
-        """Whether the run was measured up to its end."""
         return self not in (Status.FAILED, Status.LOST)
 
     @property
     def rank(self) -> int:
         """If a run has several rows, the row of the highest rank counts."""
-        return _RANKS[self]
+        return {"done": 2, "diverged": 2, "stopped": 1, "failed": 0, "lost": -1}[self]
 
 
-_RANKS = {Status.DONE: 2, Status.DIVERGED: 2, Status.STOPPED: 1, Status.FAILED: 0, Status.LOST: -1}
 WITH_RESULT = tuple(status for status in Status if status.has_result)
 ENDED = (Status.DONE, Status.DIVERGED)
 """Statuses that depend on the run's parameters alone: running it again would give the same."""
@@ -56,8 +54,6 @@ class Outcome:
 
 
 class StopCause(Enum):
-    """What makes a driver stop."""
-
     INTERRUPTED = auto()
     """A signal."""
     ASKED = auto()
@@ -81,12 +77,9 @@ class StopReason:
     @property
     def exit_code(self) -> ExitCode | None:
         """How the command ends for this reason; None if that depends on how the runs ended."""
-        match self.cause:
-            case StopCause.INTERRUPTED | StopCause.ASKED:
-                return ExitCode.INTERRUPTED
-            case StopCause.STORE_FAILED:
-                return ExitCode.FAILED
-        return None
+        if self.cause in (StopCause.INTERRUPTED, StopCause.ASKED):
+            return ExitCode.INTERRUPTED
+        return ExitCode.FAILED if self.cause is StopCause.STORE_FAILED else None
 
 
 INTERRUPTED = StopReason(StopCause.INTERRUPTED, "interrupted")

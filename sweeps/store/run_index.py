@@ -20,8 +20,6 @@ TRAINING = ("steps", "frames", "spacing")
 
 
 class RunIndex:
-    """The runs that the store contains, as rows and by cell."""
-
     def __init__(self, spec: Spec, files: SweepFiles) -> None:
         self._settled = settled(spec)
         self._tries = spec.budget.tries
@@ -82,13 +80,11 @@ class RunIndex:
         return [seed for seed in seeds if seed not in has and seed not in failed]
 
     def cells(self, axes: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Every cell of the rows, with its values of these axes."""
         ids, *values = self.columns("cell_id", *axes)
         return {cell: dict(zip(axes, row, strict=True)) for cell, *row in zip(ids, *values, strict=True)}
 
     @property
     def count(self) -> int:
-        """Runs that need not be run again."""
         return sum(map(len, self.seeds.values()))
 
 

@@ -89,14 +89,11 @@ class Store:
 
 
 class SweepFiles(Tables):
-    """Everything that the store contains of one sweep."""
-
     def with_patience(self, seconds: float) -> "SweepFiles":
         """The same files, with another time limit for retries while the store can't be reached."""
         return SweepFiles(self._fs.with_patience(seconds), self._root, self.name, self.store)
 
     def sibling(self, name: str) -> "SweepFiles":
-        """The files of another sweep of the same store."""
         return SweepFiles(self._fs, f"{self._root.rpartition('/')[0]}/{name}", name, self.store)
 
     def revise_spec(self, text: str) -> None:
@@ -121,7 +118,6 @@ class SweepFiles(Tables):
         return self.read_bytes(f"checkpoints/{pack}.pt")
 
     def checkpoints(self) -> Iterator[tuple[str, list[str]]]:
-        """Each checkpoint's pack and the runs in it."""
         names = self.names("checkpoints")
         for pack in (name.removesuffix(".json") for name in names if name.endswith(".json")):
             if f"{pack}.pt" in names and (runs := self.checkpointed(pack)):

@@ -5,7 +5,8 @@ last: a run exists once its row in `runs` does.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import PurePath
 from typing import Any
 
@@ -30,8 +31,6 @@ _READS = 5
 
 
 class Tables(Files):
-    """Reads, writes, checks and compacts the tables of one sweep."""
-
     def write_results(self, tables: Mapping[str, pa.Table]) -> None:
         """Write the rows of some runs as a part that is named after the runs."""
         self.write_part(pack_id(tables["runs"]["run_id"].to_pylist()), tables)
@@ -47,11 +46,10 @@ class Tables(Files):
         return [PurePath(name).stem for name in self.names(table) if name.endswith(".parquet")]
 
     def columns(self, table: str) -> list[str]:
-        """Names of the table's columns; empty if it has no part."""
         return list(self.schema(table).names)
 
     def schema(self, table: str) -> pa.Schema:
-        """Names and types of the table's columns."""
+        """Names and types of the table's columns; empty if it has no part."""
         paths = [self._part(table, part) for part in self._complete(table)]
         return self._schema(paths) if paths else pa.schema([])
 
@@ -105,16 +103,12 @@ class Tables(Files):
         wanted = dict.fromkeys(["run_id", "status", "attempt", *columns])
 
         def part_columns(path: str) -> pa.Table:
-            with pq.ParquetFile(path, filesystem=self._fs.arrow, page_checksum_verification=True) as file:
+            with self._opened(path) as file:
                 return file.read([name for name in wanted if name in file.schema_arrow.names])
 
         def part_rows(path: str) -> pa.Table:
-            try:
+            with self._damage_as_store_errors(lambda: path):
                 return self._fs.with_retries(lambda: part_columns(path)).replace_schema_metadata()
-            except FileNotFoundError:
-                raise
-            except (OSError, pa.ArrowInvalid) as error:
-                raise self._damaged(path, error) from None
 
         parts = self.parts("runs")
         tables = dict(zip(parts, self._fs.each(part_rows, [self._part("runs", part) for part in parts]), strict=True))
@@ -135,15 +129,10 @@ class Tables(Files):
             dataset = ds.dataset(paths, schema=schema, filesystem=self._fs.arrow, format=parquet)
             return dataset.to_table(columns=columns and list(columns), filter=where)
 
-        try:
+        with self._damage_as_store_errors(lambda: next((p for p in paths if not self._readable(p, True)), self._root)):
             return self._fs.with_retries(scanned)
-        except FileNotFoundError:
-            raise
-        except (OSError, pa.ArrowInvalid) as error:
-            raise self._damaged(next((p for p in paths if not self._readable(p, True)), self._root), error) from None
 
     def _superseded_runs(self) -> Mapping[str, list[str]]:
-        """By part, the runs in it that do not count because another part has a better row: see `_superseded`."""
         parts = self.parts("runs")
         if len(parts) < 2:
             return {}
@@ -158,20 +147,25 @@ class Tables(Files):
         """All columns that any of the files has: a part of failed runs has no metrics."""
 
         def schema(path: str) -> pa.Schema:
-            try:
-                read = self._fs.with_retries(lambda: pq.read_schema(path, filesystem=self._fs.arrow))
-                return read.remove_metadata()
-            except FileNotFoundError:
-                raise
-            except (OSError, pa.ArrowInvalid) as error:
-                raise self._damaged(path, error) from None
+            with self._damage_as_store_errors(lambda: path):
+                return self._fs.with_retries(lambda: pq.read_schema(path, filesystem=self._fs.arrow)).remove_metadata()
 
         return pa.unify_schemas(self._fs.each(schema, paths), promote_options="permissive")
 
-    def _damaged(self, path: str, error: Exception) -> StoreError:
-        short = str(error).splitlines()[0][:120]
-        advice = "`mislabel run` with the sweep's spec sets it aside and runs its runs again"
-        return StoreError(f"{self._shown(path)}: damaged ({short}); {advice}")
+    @contextmanager
+    def _damage_as_store_errors(self, find_path: Callable[[], str]) -> Iterator[None]:
+        """Turn errors of a damaged part into a StoreError. A part that has vanished was merged meanwhile."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowInvalid) as error:
+            short = str(error).splitlines()[0][:120]
+            advice = "`mislabel run` with the sweep's spec sets it aside and runs its runs again"
+            raise StoreError(f"{self._shown(find_path())}: damaged ({short}); {advice}") from None
+
+    def _opened(self, path: str) -> pq.ParquetFile:
+        return pq.ParquetFile(path, filesystem=self._fs.arrow, page_checksum_verification=True)
 
     def set_damaged_aside(self) -> list[str]:
         """Move damaged parts out of the tables, together with the same part of the other tables; returns their names.
@@ -186,13 +180,13 @@ class Tables(Files):
         complete = set(self.parts("runs"))
         moved = []
         with as_store_errors(self.address):
-            for table in TABLES:
-                for part in self.parts(table):
-                    if part in bad:
-                        self._fs.move(self._part(table, part), f"{self._root}/set-aside/{table}/{part}.parquet")
-                        moved.append(self._shown(self._part(table, part)))
-                    elif part not in complete:  # its writer died before the row in `runs`
-                        self._fs.remove(self._part(table, part))
+            for path in paths:
+                table, part = PurePath(path).parent.name, PurePath(path).stem
+                if part in bad:
+                    self._fs.move(path, f"{self._root}/set-aside/{table}/{part}.parquet")
+                    moved.append(self._shown(path))
+                elif part not in complete:  # its writer died before the row in `runs`
+                    self._fs.remove(path)
             for folder in (*TABLES, "checkpoints"):
                 for info in self._fs.listed(f"{self._root}/{folder}"):
                     if info.base_name.startswith("."):
@@ -201,7 +195,7 @@ class Tables(Files):
 
     def _readable(self, path: str, whole: bool) -> bool:
         def read() -> None:
-            with pq.ParquetFile(path, filesystem=self._fs.arrow, page_checksum_verification=True) as file:
+            with self._opened(path) as file:
                 for _ in file.iter_batches() if whole else ():
                     pass
 
@@ -244,7 +238,6 @@ class Tables(Files):
         return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
 
     def _sizes(self) -> Counter[str]:
-        """Bytes of each part, summed over all tables."""
         sizes: Counter[str] = Counter()
         for table in TABLES:
             for info in self._fs.listed(f"{self._root}/{table}"):
@@ -265,8 +258,8 @@ def _superseded(parts: Mapping[str, pa.Table]) -> dict[str, list[str]]:
     """
     best: dict[str, tuple[int, int, str]] = {}
     superseded: dict[str, list[str]] = {}
-    total = sum(table.num_rows for table in parts.values())
-    if len({run for table in parts.values() for run in table["run_id"].to_pylist()}) == total:
+    runs = [run for table in parts.values() for run in table["run_id"].to_pylist()]
+    if len(set(runs)) == len(runs):
         return superseded
     for part, rows in parts.items():
         columns = (rows[name].to_pylist() for name in ("run_id", "status", "attempt"))

@@ -228,7 +228,7 @@ def test_workers_on_ray_write_to_an_object_store_and_wait_for_it(
             pace.release()
 
     with connected(None):
-        run_on_ray(launch.driver, store, launch.spec.resources, 2, cut)
+        run_on_ray(launch.driver, store, launch.plan.spec.resources, 2, cut)
     back.join()
     launch.finish()
     assert launch.driver.broken is None

@@ -3,7 +3,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mislabel.sweeps.formatting import amount, axis_text, count, duration, value_text, values_text, with_interval
+from mislabel.sweeps.formatting import (
+    amount,
+    axis_text,
+    count,
+    duration,
+    estimated,
+    value_text,
+    values_text,
+    with_interval,
+)  # fmt: skip
 from mislabel.sweeps.spec.model import Axis
 
 
@@ -16,6 +25,10 @@ from mislabel.sweeps.spec.model import Axis
 )  # fmt: skip
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_an_estimate_under_a_second_is_not_about_anything() -> None:
+    assert [estimated(seconds) for seconds in (0.2, 1, 180)] == ["under 1 s", "about 1 s", "about 3 min"]
 
 
 @pytest.mark.parametrize(

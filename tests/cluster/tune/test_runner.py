@@ -69,7 +69,7 @@ def _launched(values: dict[str, Any], store: Store, workers: int = 2) -> Launch:
 
 def _on_ray(values: dict[str, Any], store: Store, show: Callable[[Launch], None] = lambda launch: None) -> Launch:
     launch = _launched(values, store)
-    run_on_ray(launch.driver, store, launch.spec.resources, 2, lambda: show(launch))
+    run_on_ray(launch.driver, store, launch.plan.spec.resources, 2, lambda: show(launch))
     launch.finish()
     return launch
 
@@ -121,7 +121,7 @@ def test_workers_refuse_data_that_differ_from_the_drivers(
     store = Store(str(tmp_path / "store"))
     launch = _launched(DOTS, store)
     _keep_dots(tmp_path / "data")
-    run_on_ray(launch.driver, store, launch.spec.resources, 2, lambda: None)
+    run_on_ray(launch.driver, store, launch.plan.spec.resources, 2, lambda: None)
     launch.finish()
     errors = store.sweep("dots").read("runs", ["error"])["error"].to_pylist()
     assert launch.driver.progress.statuses == {"failed": 2}

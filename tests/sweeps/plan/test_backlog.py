@@ -83,7 +83,7 @@ def test_a_shape_that_a_search_proposes_has_its_own_cost(store: Store) -> None:
     while (order := launch.driver.next()) is not None and order.common["width"] == 2:
         pass
     assert order is not None
-    backlog = launch.backlog
+    backlog = launch.driver.backlog
     assert [backlog.step_work({**CELL, "width": width}) for width in (2, 3)] == [1.0, 5.0]
 
 

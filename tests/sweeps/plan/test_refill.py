@@ -21,7 +21,7 @@ def packs(launch: Launch) -> list[PackOrder]:
 
 @pytest.fixture
 def refill_queue(launch: Launch) -> RefillQueue:
-    return RefillQueue(launch.backlog)
+    return RefillQueue(launch.driver.backlog)
 
 
 def half(order: PackOrder) -> PackOrder:

@@ -132,11 +132,11 @@ def test_after_a_driver_was_killed_at_the_end_only_tidying_is_left(store: Store)
     run_inline(launch.driver, launch.files, CPU, lambda: None)
     launch.files.save_checkpoint("p", b"old", ["a-0"])
     assert len(launch.files.parts("runs")) == 2
-    again = prepare(launch.spec, BOWL, store)
+    again = prepare(launch.plan.spec, BOWL, store)
     assert again.plan.missing == 0
     assert progress(store)["state"] == "done"
     assert len(again.files.parts("runs")) == 1
     assert list(again.files.checkpoints()) == []
     before = progress(store)
-    prepare(launch.spec, BOWL, store)
+    prepare(launch.plan.spec, BOWL, store)
     assert progress(store) == before

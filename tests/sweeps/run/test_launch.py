@@ -69,7 +69,7 @@ def test_damaged_files_are_reported(store: Store, messages: list[str]) -> None:
     launch = run(store)
     (part,) = Path(launch.files.address, "runs").glob("*.parquet")
     part.write_bytes(b"garbage")
-    prepare(launch.spec, BOWL, store)
+    prepare(launch.plan.spec, BOWL, store)
     damaged = [f"{launch.files.address}/{table}/{part.name}" for table in ("curves", "runs")]
     assert sorted(text.split(" ")[0] for text in messages) == damaged
 

@@ -11,7 +11,6 @@ from tests.bowls import BOWL
 
 DEFAULTS = {name: parameter.default for name, parameter in BOWL.parameters.items() if name != "x"}
 ORDER = PackOrder("s", "bowl", DEFAULTS, {"x": [0.0, 1.0, 2.0]}, ["a", "a", "b"], [0, 1, 0])
-ABOUT = {"version": 1, "host": "h", "device": "cpu"}
 
 
 def frame(step: int, runs: list[str], losses: list[float], arrays: bool = False) -> Frame:
@@ -46,7 +45,7 @@ def test_a_run_ends_with_its_last_frame() -> None:
 
 
 def test_rows_of_runs_have_ids_parameters_last_metrics_and_provenance() -> None:
-    runs = recorded(a_0=2.0, a_1=1.0, b_0=2.0).tables(RUNS, BOWL.parameters, ABOUT)["runs"]
+    runs = recorded(a_0=2.0, a_1=1.0, b_0=2.0).tables(RUNS, BOWL, "cpu")["runs"]
     first, second, third = runs.to_pylist()
     assert (first["run_id"], first["cell_id"], first["seed"], first["x"], first["step"]) == ("a-0", "a", 0, 0.0, 8)
     assert (second["status"], second["step"], second["loss"]) == ("diverged", 4, math.inf)
@@ -60,7 +59,7 @@ def test_rows_of_runs_have_ids_parameters_last_metrics_and_provenance() -> None:
 
 
 def test_curves_have_a_row_per_run_and_frame() -> None:
-    curves = recorded().tables(RUNS, BOWL.parameters, ABOUT)["curves"].to_pylist()
+    curves = recorded().tables(RUNS, BOWL, "cpu")["curves"].to_pylist()
     found = sorted((row["run_id"], row["step"], row["loss"]) for row in curves)
     assert found == [
         ("a-0", 0, 9), ("a-0", 4, 5), ("a-0", 8, 1), ("a-1", 0, 8), ("a-1", 4, math.inf), ("b-0", 0, 7), ("b-0", 4, 6),
@@ -69,20 +68,21 @@ def test_curves_have_a_row_per_run_and_frame() -> None:
 
 
 def test_arrays_are_lists_at_snapshots() -> None:
-    arrays = recorded().tables(["a-0", "b-0"], BOWL.parameters, ABOUT)["arrays"].to_pylist()
+    arrays = recorded().tables(["a-0", "b-0"], BOWL, "cpu")["arrays"].to_pylist()
     found = {(row["run_id"], row["step"]): row["values"] for row in arrays}
     assert found == {("a-0", 4): [5, 6], ("b-0", 4): [6, 7], ("a-0", 8): [1, 2], ("b-0", 8): [2, 3]}
     assert {row["metric"] for row in arrays} == {"weight"}
 
 
 def test_only_the_given_runs_have_rows() -> None:
-    tables = recorded().tables(["b-0"], BOWL.parameters, ABOUT)
+    tables = recorded().tables(["b-0"], BOWL, "cpu")
     for name in ("runs", "curves", "arrays"):
         assert set(tables[name]["run_id"].to_pylist()) == {"b-0"}
 
 
 def test_a_failure_has_its_reason_and_no_metrics() -> None:
-    tables = Record(ORDER).failure("it broke\nat line 3", Status.FAILED, BOWL.parameters, ABOUT)
+    outcomes = [Outcome("a", 0, Status.FAILED), Outcome("a", 1, Status.FAILED), Outcome("b", 0, Status.FAILED)]
+    tables = Record(ORDER).failure(outcomes, "it broke\nat line 3", BOWL, "cpu")
     assert list(tables) == ["runs"]
     rows = tables["runs"].to_pylist()
     assert [row["status"] for row in rows] == ["failed"] * 3

@@ -140,7 +140,7 @@ ASHA = {"type": "asha", "min_steps": 6, "eta": 3}
 def watched(store: Store, refill: bool = False) -> tuple[PackOrder, LaneStopper]:
     """Six runs of three cells, two of which ASHA stops at step 6, and their lane stopper."""
     launch = prepared(store, parameters=LONG, early_terminate=ASHA, resources={"pack": 6})
-    watch = lane_stopper_of(launch.spec, launch.driver.stopper)
+    watch = lane_stopper_of(launch.plan.spec, launch.driver.stopper)
     assert watch is not None
     (order,) = orders_of(launch)
     return order.select(range(6), refill=refill), watch

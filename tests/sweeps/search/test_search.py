@@ -302,4 +302,4 @@ def test_a_sweep_improves_its_cells_as_results_come_in(store: Store) -> None:
     losses = runs_of(launch.files).set_index("cell_id")["loss"]
     early, late = losses.loc[cells[:10]].median(), losses.loc[cells[-10:]].median()
     assert late < early / 4
-    assert means_of(launch.spec, launch.files).best == (losses.min(), losses.idxmin())
+    assert means_of(launch.plan.spec, launch.files).best == (losses.min(), losses.idxmin())

@@ -45,7 +45,7 @@ def assert_consistent(launch: Launch, runs: int = 27) -> None:
     assert (measured["max"].to_numpy() == table["step"])[trained].all()
     assert (measured["count"].to_numpy() == table["step"] // 3 + 1)[trained].all()
     stopped = table[table["status"] == "stopped"]
-    least = launch.spec.early_terminate.min_steps if launch.spec.early_terminate else 0
+    least = launch.plan.spec.early_terminate.min_steps if launch.plan.spec.early_terminate else 0
     assert ((stopped["step"] >= least) & (stopped["step"] < STEPS)).all()
     assert (table[table["status"] == "done"]["step"] == STEPS).all()
     assert list(launch.files.checkpoints()) == []

@@ -58,7 +58,7 @@ def test_the_best_is_the_lowest_or_the_highest_and_always_finite(store: Store, g
 
 def test_means_of_earlier_launches_are_read_from_the_store(store: Store) -> None:
     launch = run(store, parameters={"x": {"values": [0, 1]}, "trouble": {"values": [0, 2]}})
-    means = means_of(launch.spec, launch.files)
+    means = means_of(launch.plan.spec, launch.files)
     table = runs_of(launch.files).groupby("cell_id")["loss"].agg(lambda losses: losses.mean(skipna=False))
     complete = means.complete()
     assert set(complete) == set(table.index)
@@ -68,14 +68,14 @@ def test_means_of_earlier_launches_are_read_from_the_store(store: Store) -> None
 
 def test_failed_seeds_have_ended_unless_they_are_retried(store: Store) -> None:
     launch = run(store, parameters={"trouble": {"values": [0, 1]}})
-    found = means_of(launch.spec, launch.files).complete()
+    found = means_of(launch.plan.spec, launch.files).complete()
     assert sorted(math.isnan(mean.values[0]) for mean in found.values()) == [False, True]
-    assert len(means_of(launch.spec, launch.files, retry=True).complete()) == 1
+    assert len(means_of(launch.plan.spec, launch.files, retry=True).complete()) == 1
 
 
 def test_means_need_no_metric_columns_if_all_runs_failed(store: Store) -> None:
     launch = run(store, parameters={"trouble": 1})
-    (mean,) = means_of(launch.spec, launch.files).complete().values()
+    (mean,) = means_of(launch.plan.spec, launch.files).complete().values()
     assert math.isnan(mean.values[0])
 
 
@@ -84,7 +84,7 @@ def test_lost_seeds_have_not_ended(store: Store) -> None:
     order = launch.driver.next()
     assert order is not None
     launch.driver.lost(order.id, "its worker died")
-    assert means_of(launch.spec, launch.files).complete() == {}
+    assert means_of(launch.plan.spec, launch.files).complete() == {}
 
 
 def test_seeds_that_are_no_longer_in_the_spec_are_not_averaged(store: Store) -> None:

@@ -83,7 +83,7 @@ def test_added_rows_replace_those_of_the_same_runs(files: SweepFiles) -> None:
 def test_cells_have_the_values_of_their_axes(store: Store) -> None:
     race: dict[str, Any] = {"seeds": {"count": 2, "up_to": 3}, "parameters": {"x": {"values": [0.0, 1.0]}}}
     launch = run(store, **race)
-    cells = RunIndex(launch.spec, launch.files).cells(["x"])
+    cells = RunIndex(launch.plan.spec, launch.files).cells(["x"])
     assert sorted(values["x"] for values in cells.values()) == [0.0, 1.0]
     assert set(cells) == set(launch.files.read("runs", ["cell_id"])["cell_id"].to_pylist())
 
