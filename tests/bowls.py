@@ -12,8 +12,7 @@ from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.pack_size import Sizing
 from mislabel.sweeps.plan.speed import LocalProfiler
-from mislabel.sweeps.run.inline import run_inline
-from mislabel.sweeps.run.launch import Launch, Machine, prepare
+from mislabel.sweeps.run.launch import Launch, Machine, prepare, run_inline
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.cell_means import Means

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from ray.tune.schedulers import FIFOScheduler
@@ -46,7 +47,7 @@ class PackSearcher(Searcher):
             return Searcher.FINISHED if self._driver.over else None
         self._dry, self._idle_since = False, None
         self._packs[trial_id] = order
-        return {"order": order.to_json(), **self._config}
+        return {"order": asdict(order), **self._config}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         self._driver.report(result["report"])

@@ -43,7 +43,7 @@ class PackTrainable(tune.Trainable):
 
     def _new_reports(self) -> Iterator[Report]:
         config = self._config
-        order = PackOrder.from_json(config["order"])
+        order = PackOrder(**config["order"])
         try:
             files = Store(config["store"], LONG_PATIENCE_SECONDS).sweep(order.sweep)
         except StoreError as error:

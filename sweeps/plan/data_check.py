@@ -37,11 +37,9 @@ def datasets_of(plan: Plan, files: SweepFiles) -> dict[str, str]:
             wrong[str(error)] = None
     if wrong:
         raise DataMissingError("\n".join(wrong))
-    if changed := changed_data(found, files):
-        raise MislabelError(
-            f"{files.address}: {', '.join(changed)} had other contents when its runs were trained; "
-            "give the sweep another name, or restore the data"
-        )
+    if changed := ", ".join(changed_data(found, files)):
+        advice = "give the sweep another name, or restore the data"
+        raise MislabelError(f"{files.address}: {changed} had other contents when its runs were trained; {advice}")
     return found
 
 

@@ -1,9 +1,9 @@
 """The order to train a pack, as plain values that can be sent to any worker and stored with a checkpoint."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 from mislabel.sweeps.ids import pack_id, run_id
 from mislabel.tasks.parameters import Value
@@ -44,12 +44,9 @@ class PackOrder:
         return {**self.common, **{name: column[lane] for name, column in self.columns.items()}}
 
     def select(self, lanes: Sequence[int], **changes: Any) -> "PackOrder":
-        chosen: dict[str, Any] = {
-            "columns": {name: [column[i] for i in lanes] for name, column in self.columns.items()},
-            "cells": [self.cells[i] for i in lanes],
-            "seeds": [self.seeds[i] for i in lanes],
-        }
-        return PackOrder(**{**asdict(self), **chosen, **changes})
+        columns = {name: [column[i] for i in lanes] for name, column in self.columns.items()}
+        cells, seeds = [self.cells[i] for i in lanes], [self.seeds[i] for i in lanes]
+        return replace(self, columns=columns, cells=cells, seeds=seeds, **changes)
 
     def halves(self) -> "list[PackOrder]":
         """Two orders with half of the runs each, to find the run that fails."""
@@ -61,18 +58,10 @@ class PackOrder:
         agree = {k: v for k, v in self.common.items() if k in other.common and other.common[k] == v}
         names = [name for name in (*self.common, *self.columns) if name not in agree]
         columns = {name: [*self._column(name), *other._column(name)] for name in names}
-        return PackOrder(
-            self.sweep, self.task, agree, columns, [*self.cells, *other.cells], [*self.seeds, *other.seeds],
-            max(self.attempt, other.attempt), tuple(dict.fromkeys((*self.resume, *other.resume))), self.refill,
-            self.keep_weights, self.data,
+        return replace(
+            self, common=agree, columns=columns, cells=[*self.cells, *other.cells], seeds=[*self.seeds, *other.seeds],
+            attempt=max(self.attempt, other.attempt), resume=tuple(dict.fromkeys((*self.resume, *other.resume))),
         )  # fmt: skip
 
     def _column(self, name: str) -> Sequence[Value]:
         return self.columns[name] if name in self.columns else [self.common[name]] * len(self)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        return cls(**{**values, "resume": tuple(values["resume"])})

@@ -12,7 +12,6 @@ from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.plan.data_check import changed_data
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
-from mislabel.sweeps.store.earlier_values import read_runs
 from mislabel.sweeps.store.outcome import ENDED
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store, SweepFiles
@@ -78,5 +77,5 @@ def _tables(donor: SweepFiles, runs: list[str], task: Task[Any]) -> dict[str, pa
     chosen = pc.field("run_id").isin(runs)
     with suppress(StoreError):
         others = {table: donor.read(table, where=chosen) for table in TABLES if table != "runs" and donor.parts(table)}
-        return {**others, "runs": read_runs(donor, task.earlier, where=chosen)}
+        return {**others, "runs": donor.read_filled(task.earlier, where=chosen)}
     return {}

@@ -95,9 +95,7 @@ class Driver:
 
     def _to_begin(self) -> PackOrder | None:
         """The next pack of the source, cut to the remaining budget of runs."""
-        if self._closed:
-            return None
-        order = self._source.next()
+        order = None if self._closed else self._source.next()
         self._source_is_dry = order is None
         if order is None:
             return None
@@ -143,8 +141,7 @@ class Driver:
         self.progress.steps_done += report.run_steps
         self.progress.train_seconds += report.train_seconds
         handed = self._running.get(report.pack)
-        values = handed.order.common if handed else None
-        self.progress.work_done += report.run_steps * self.backlog.step_work(values)
+        self.progress.work_done += report.run_steps * self.backlog.step_work(handed.order.common if handed else None)
         if isinstance(report, StoreBroken):
             self.break_off(StoreError(report.error))
         if handed is None:  # a worker that was taken for dead still reports
@@ -217,8 +214,8 @@ class Driver:
         self._record_failure(order, error, Status.FAILED)
         failed, most = self.progress.statuses[Status.FAILED], self.plan.spec.budget.failures
         if failed > most:
-            text = f"{failed} runs failed, more than budget.failures = {most}"
-            self.stop(StopReason(StopCause.TOO_MANY_FAILURES, text))
+            reason = f"{failed} runs failed, more than budget.failures = {most}"
+            self.stop(StopReason(StopCause.TOO_MANY_FAILURES, reason))
 
     def _record_failure(self, order: PackOrder, error: str, status: Status) -> None:
         try:

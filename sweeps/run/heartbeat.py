@@ -46,19 +46,12 @@ class Heartbeat:
         if not self.driver.stop_reason and (text := self.files.read_text(STOP)):
             self.driver.stop(StopReason(StopCause.ASKED, text))
             self._stop_written = True
-        progress = self.driver.progress
+        progress, reason = self.driver.progress, self.driver.stop_reason
         _write_progress(
-            self.files,
-            state=state,
-            cells=self.driver.plan.cells,
-            runs=progress.runs,
-            done=progress.done,
-            running=progress.running,
-            ended_now=dict(progress.statuses),
-            seconds=round(progress.elapsed, 1),
-            seconds_left=None if state != "running" else progress.seconds_left,
-            stopped_because=self.driver.stop_reason and self.driver.stop_reason.text,
-        )
+            self.files, state=state, cells=self.driver.plan.cells, runs=progress.runs, done=progress.done,
+            running=progress.running, ended_now=dict(progress.statuses), seconds=round(progress.elapsed, 1),
+            seconds_left=None if state != "running" else progress.seconds_left, stopped_because=reason and reason.text,
+        )  # fmt: skip
 
 
 def ask_to_stop(files: SweepFiles) -> None:

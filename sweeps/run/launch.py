@@ -28,13 +28,13 @@ from mislabel.sweeps.plan.sources import GridSource, SearchSource, Source
 from mislabel.sweeps.plan.speed import LocalProfiler, Profiler
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.heartbeat import Heartbeat, note_complete, refuse_if_running
-from mislabel.sweeps.run.inline import run_inline
+from mislabel.sweeps.run.lane_stopper import lane_stopper_of
 from mislabel.sweeps.run.provenance import provenance
 from mislabel.sweeps.run.sweep_log import sweep_log
+from mislabel.sweeps.run.worker import reports
 from mislabel.sweeps.search.warm_start import earlier_cells, refuse_unknown_sweeps
 from mislabel.sweeps.spec.model import Resources, Spec, spec_from_stored
 from mislabel.sweeps.store.cell_means import Mean, Means
-from mislabel.sweeps.store.earlier_values import write_earlier_values
 from mislabel.sweeps.store.filesystem import LONG_PATIENCE_SECONDS
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.run_index import RunIndex
@@ -173,6 +173,15 @@ def inline_host(resources: Resources) -> Iterator[tuple[Machine, Runner]]:
     yield machine, lambda driver, store, show: run_inline(driver, driver.files, device, show)
 
 
+def run_inline(driver: Driver, files: SweepFiles, device: torch.device, show: Show) -> None:
+    """Train the driver's packs in this process, one after the other, without Ray."""
+    lane_stopper = lane_stopper_of(driver.plan.spec, driver.stopper)
+    while (order := driver.next()) is not None:
+        for report in reports(order, files, device, driver.means.names, lane_stopper, lambda: driver.stopping):
+            driver.report(report)
+            show()
+
+
 def free_memory_bytes() -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
@@ -239,7 +248,7 @@ def prepare(spec: Spec, task: Task[Any], store: Store, retry: bool = False) -> P
     refuse_unknown_sweeps(spec, task, store)
     for moved in files.set_damaged_aside():
         _log.warning("%s is damaged: set aside, and its runs are run again", moved)
-    write_earlier_values(files, task.earlier)
+    files.write_earlier_values(task.earlier)
     index = RunIndex(spec, files)
     plan = make_plan(spec, task, index, files, retry)  # raises SpecError before anything is written
     data = datasets_of(plan, files)

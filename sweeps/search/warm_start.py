@@ -13,7 +13,6 @@ from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from mislabel.sweeps.statistics import mean
 from mislabel.sweeps.store.cell_means import Mean
-from mislabel.sweeps.store.earlier_values import read_runs
 from mislabel.sweeps.store.outcome import Status
 from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.tasks.parameters import Value
@@ -69,7 +68,7 @@ def _measured(
     earlier = space.task.earlier
     if not {*names, *objectives} <= {*files.columns("runs"), *earlier}:
         return
-    table = read_runs(files, earlier, ["cell_id", "status", *names, *objectives])
+    table = files.read_filled(earlier, ["cell_id", "status", *names, *objectives])
     values: dict[str, dict[str, Any]] = {}
     rows: dict[str, list[Any]] = defaultdict(list)
     for row in table.to_pylist():

@@ -73,8 +73,8 @@ class Means:
 
     def by_seed(self, cell: str) -> Mapping[int, tuple[float, ...]]:
         """The objectives of the cell's ended runs, by seed."""
-        seeds, runs = self.seeding.of(cell), self._runs.get(cell, {})
-        return {seed: runs[seed][0] for seed in seeds if seed in runs}
+        runs = self._runs.get(cell, {})
+        return {seed: runs[seed][0] for seed in self.seeding.of(cell) if seed in runs}
 
     def of(self, cell: str) -> Mean | None:
         """The cell's mean once all its seeds have ended, else None."""
@@ -86,8 +86,3 @@ class Means:
         values = tuple(mean(column, missing="poison") for column in columns)
         stops = [step for _, step in ended if step is not None]
         return Mean(values, min(stops, default=None))
-
-    def complete(self) -> dict[str, Mean]:
-        """The mean of every cell whose seeds have all ended."""
-        means = {cell: self.of(cell) for cell in self._runs}
-        return {cell: found for cell, found in means.items() if found is not None}

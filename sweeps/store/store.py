@@ -68,11 +68,8 @@ class Store:
     def names(self) -> list[str]:
         """Names of the sweeps in the store."""
         with as_store_errors(self.address):
-            found = self._fs.listed(self._root)
-        return sorted(i.base_name for i in found if i.type == fs.FileType.Directory and self._has_spec(i.base_name))
-
-    def _has_spec(self, name: str) -> bool:
-        return self._fs.is_file(f"{self._root}/{name}/spec.yaml")
+            folders = [info for info in self._fs.listed(self._root) if info.type == fs.FileType.Directory]
+        return sorted(info.base_name for info in folders if self._fs.is_file(f"{info.path}/spec.yaml"))
 
     def sweep(self, name: str) -> "SweepFiles":
         """The files of a sweep, which need not exist yet."""

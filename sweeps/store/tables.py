@@ -4,6 +4,7 @@ A part's name is computed from the runs in it, so writing it again changes nothi
 last: a run exists once its row in `runs` does.
 """
 
+import io
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,9 +17,9 @@ import pyarrow.parquet as pq
 
 from mislabel.sweeps.errors import MislabelError, StoreError, nearest
 from mislabel.sweeps.ids import pack_id
-from mislabel.sweeps.store.files import Files
-from mislabel.sweeps.store.filesystem import as_store_errors, within
+from mislabel.sweeps.store.filesystem import Files, as_store_errors, within
 from mislabel.sweeps.store.outcome import Status
+from mislabel.tasks.parameters import Value
 
 SCHEMA = 1
 """The version of the store's layout."""
@@ -66,6 +67,29 @@ class Tables(Files):
     def read_runs(self, columns: Sequence[str]) -> pa.Table:
         """Those of these columns that `runs` has, each run once. Opens every part once."""
         return self._while_parts_merge("runs", lambda: self._read_runs(columns))
+
+    def read_filled(
+        self, earlier: Mapping[str, Value], columns: Sequence[str] | None = None, where: Any = None
+    ) -> pa.Table:
+        """`read("runs", columns, where)` with the earlier values of parameters that runs lack.
+
+        Rows from before a parameter was added to their task lack its column. `Task.earlier` has these values.
+        """
+        if not earlier or not self.parts("runs"):
+            return self.read("runs", columns, where)
+        absent = set(earlier) - set(self.columns("runs"))
+        stored = None if columns is None else [name for name in columns if name not in absent]
+        table = _filled(self.read("runs", stored, where), earlier)
+        return table if columns is None else table.select(columns)
+
+    def write_earlier_values(self, earlier: Mapping[str, Value]) -> None:
+        """Write the earlier values into all rows of `runs` that lack them, so that every reader sees them."""
+        parts, names = self.parts("runs") if earlier else [], list(earlier)
+        if not parts or (set(names) <= set(self.columns("runs")) and not _has_nulls(self.read("runs", names))):
+            return
+        for part in parts:
+            table = pq.read_table(io.BytesIO(self.read_bytes(f"runs/{part}.parquet") or b""))
+            self.write_part(part, {"runs": _filled(table, earlier)})
 
     def _while_parts_merge(self, table: str, read: Callable[[], pa.Table]) -> pa.Table:
         """Read again if parts were merged meanwhile."""
@@ -270,6 +294,19 @@ def _superseded(parts: Mapping[str, pa.Table]) -> dict[str, list[str]]:
             if loser != best[run]:
                 superseded.setdefault(loser[2], []).append(run)
     return superseded
+
+
+def _has_nulls(table: pa.Table) -> bool:
+    return any(column.null_count for column in table.columns)
+
+
+def _filled(table: pa.Table, earlier: Mapping[str, Value]) -> pa.Table:
+    for name, value in earlier.items():
+        if name in table.column_names:
+            table = table.set_column(table.column_names.index(name), name, pc.fill_null(table[name], value))
+        else:
+            table = table.append_column(name, pa.repeat(value, table.num_rows))
+    return table
 
 
 def _without(runs: Sequence[str]) -> Any:

@@ -55,8 +55,7 @@ def stopping_early() -> Iterator[Figure]:
 def _run(values: dict[str, Any], folder: str) -> int:
     """Run the sweep in this process; returns the steps of all its runs in the store."""
     from mislabel.sweeps.checks.reader import checked_spec
-    from mislabel.sweeps.run.inline import run_inline
-    from mislabel.sweeps.run.launch import Machine, prepare
+    from mislabel.sweeps.run.launch import Machine, prepare, run_inline
     from mislabel.sweeps.spec.document import Document
     from mislabel.sweeps.store.store import Store
 

@@ -17,8 +17,7 @@ import yaml
 import mislabel
 from mislabel.sweeps.commands.main import main
 from mislabel.sweeps.errors import StoreError
-from mislabel.sweeps.run.inline import run_inline
-from mislabel.sweeps.run.launch import Launch
+from mislabel.sweeps.run.launch import Launch, run_inline
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import CPU, bowl_values, curves_of, prepared, run, runs_of

@@ -11,7 +11,7 @@ import pytest
 from mislabel.analysis.mlflow_view.migration_lock import only_one
 from mislabel.analysis.mlflow_view.view import following, sync
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.run.inline import run_inline
+from mislabel.sweeps.run.launch import run_inline
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.analysis.mlflow_view.shown import (
     MLFLOWS_OWN_WARNINGS,

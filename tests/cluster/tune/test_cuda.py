@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from mislabel.sweeps.plan.speed import LocalProfiler, measure_speed
-from mislabel.sweeps.run.inline import run_inline
-from mislabel.sweeps.run.launch import Machine
+from mislabel.sweeps.run.launch import Machine, run_inline
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.device.determinism import make_deterministic
 from mislabel.tasks.device.memory import is_out_of_memory, memory_of, peak_bytes

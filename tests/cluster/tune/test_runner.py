@@ -19,8 +19,7 @@ from mislabel.cluster.tune.stopper_actor import remote_stopper
 from mislabel.cluster.tune.trainable import device_from_ray
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.run.inline import run_inline
-from mislabel.sweeps.run.launch import Launch, Machine, prepare
+from mislabel.sweeps.run.launch import Launch, Machine, prepare, run_inline
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Resources
 from mislabel.sweeps.stopping.stopper import Entry

@@ -11,8 +11,7 @@ from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.plan.data_check import DataMissingError, OtherDataError, refuse_other_data
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.run.inline import run_inline
-from mislabel.sweeps.run.launch import Launch, plan_sweep, prepare
+from mislabel.sweeps.run.launch import Launch, plan_sweep, prepare, run_inline
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store

@@ -144,7 +144,9 @@ def test_a_cell_that_is_proposed_again_is_run_from_more_seeds(store: Store) -> N
             assert search.study.trial(proposal.number).value == pytest.approx(means[proposal.cell])
     again = prepared(store, **changes)
     assert again.plan.missing == 0
-    assert {p.cell: len(again.backlog.seeding.of(p.cell)) for p in search.proposals} == seeds.apply(len).to_dict()
+    assert {p.cell: len(again.driver.backlog.seeding.of(p.cell)) for p in search.proposals} == seeds.apply(
+        len
+    ).to_dict()
 
 
 def test_an_interrupted_sweep_with_repeated_cells_ends_like_an_uninterrupted_one(store: Store) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from mislabel.sweeps.errors import SweepBusyError
 from mislabel.sweeps.run.heartbeat import alive, refuse_if_running
-from mislabel.sweeps.run.inline import run_inline
-from mislabel.sweeps.run.launch import prepare
+from mislabel.sweeps.run.launch import prepare, run_inline
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, CPU, bowl_spec, prepared, run

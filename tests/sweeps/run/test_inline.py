@@ -8,8 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from mislabel.sweeps.run.inline import run_inline
-from mislabel.sweeps.run.launch import Launch
+from mislabel.sweeps.run.launch import Launch, run_inline
 from mislabel.sweeps.store.outcome import INTERRUPTED, StopCause
 from mislabel.sweeps.store.store import Store
 from tests.bowls import CPU, curves_of, prepared, run, runs_of

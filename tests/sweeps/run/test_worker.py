@@ -1,5 +1,6 @@
 import io
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import pandas as pd
 import pytest
@@ -240,7 +241,7 @@ def test_runs_of_an_older_checkpoint_start_over_with_a_warning(
     order: PackOrder, files: SweepFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = io.BytesIO()
-    torch.save({"order": order.to_json(), "packs": [], "frames": [], "seconds": [], "ended": []}, data)
+    torch.save({"order": asdict(order), "packs": [], "frames": [], "seconds": [], "ended": []}, data)
     files.save_checkpoint(order.id, data.getvalue(), order.run_ids[:4])
     worker = Worker(order, files, CPU)
     assert worker.pack_group.steps() == dict.fromkeys(order.run_ids, 0)

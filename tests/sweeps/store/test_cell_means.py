@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from mislabel.sweeps.store.cell_means import Mean
+from mislabel.sweeps.store.cell_means import Mean, Means
 from mislabel.sweeps.store.outcome import Outcome, Status
 from mislabel.sweeps.store.store import Store
 from tests.bowls import bowl_spec, means_of, prepared, run, runs_of
@@ -14,6 +14,11 @@ def ended(
     return Outcome(cell, seed, status, {"loss": loss, "height": height}, step)
 
 
+def complete(means: Means) -> dict[str, Mean]:
+    """The mean of every cell whose seeds have all ended."""
+    return {cell: mean for cell in means._runs if (mean := means.of(cell)) is not None}
+
+
 def test_a_cell_has_a_mean_once_all_seeds_have_ended(store: Store) -> None:
     means = means_of(bowl_spec(seeds=3), store.sweep("bowls"))
     means.add(ended("a", 0, 1.0))
@@ -22,7 +27,7 @@ def test_a_cell_has_a_mean_once_all_seeds_have_ended(store: Store) -> None:
     means.add(ended("a", 1, 1.0))
     assert means.of("a") == Mean((2.0,))
     assert means.of("b") is None
-    assert means.complete() == {"a": Mean((2.0,))}
+    assert complete(means) == {"a": Mean((2.0,))}
 
 
 def test_a_mean_has_the_same_bits_in_any_order_of_seeds(store: Store) -> None:
@@ -60,22 +65,22 @@ def test_means_of_earlier_launches_are_read_from_the_store(store: Store) -> None
     launch = run(store, parameters={"x": {"values": [0, 1]}, "trouble": {"values": [0, 2]}})
     means = means_of(launch.plan.spec, launch.files)
     table = runs_of(launch.files).groupby("cell_id")["loss"].agg(lambda losses: losses.mean(skipna=False))
-    complete = means.complete()
-    assert set(complete) == set(table.index)
-    for cell, mean in complete.items():
+    found = complete(means)
+    assert set(found) == set(table.index)
+    for cell, mean in found.items():
         assert mean.values[0] == pytest.approx(table[cell], nan_ok=True)
 
 
 def test_failed_seeds_have_ended_unless_they_are_retried(store: Store) -> None:
     launch = run(store, parameters={"trouble": {"values": [0, 1]}})
-    found = means_of(launch.plan.spec, launch.files).complete()
+    found = complete(means_of(launch.plan.spec, launch.files))
     assert sorted(math.isnan(mean.values[0]) for mean in found.values()) == [False, True]
-    assert len(means_of(launch.plan.spec, launch.files, retry=True).complete()) == 1
+    assert len(complete(means_of(launch.plan.spec, launch.files, retry=True))) == 1
 
 
 def test_means_need_no_metric_columns_if_all_runs_failed(store: Store) -> None:
     launch = run(store, parameters={"trouble": 1})
-    (mean,) = means_of(launch.plan.spec, launch.files).complete().values()
+    (mean,) = complete(means_of(launch.plan.spec, launch.files)).values()
     assert math.isnan(mean.values[0])
 
 
@@ -84,13 +89,13 @@ def test_lost_seeds_have_not_ended(store: Store) -> None:
     order = launch.driver.next()
     assert order is not None
     launch.driver.lost(order.id, "its worker died")
-    assert means_of(launch.plan.spec, launch.files).complete() == {}
+    assert complete(means_of(launch.plan.spec, launch.files)) == {}
 
 
 def test_seeds_that_are_no_longer_in_the_spec_are_not_averaged(store: Store) -> None:
     launch = run(store, seeds={"count": 3, "first": 0})
     later = bowl_spec(seeds={"count": 2, "first": 1})
-    found = means_of(later, launch.files).complete()
+    found = complete(means_of(later, launch.files))
     table = runs_of(launch.files)
     expected = table[table["seed"] > 0].groupby("cell_id")["loss"].mean()
     assert {cell: mean.values[0] for cell, mean in found.items()} == pytest.approx(expected.to_dict())

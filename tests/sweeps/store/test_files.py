@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from mislabel.sweeps.store.files import Files
-from mislabel.sweeps.store.filesystem import opened
+from mislabel.sweeps.store.filesystem import Files, opened
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mislabel.sweeps.checks.reader import checked_spec
-from mislabel.sweeps.run.inline import run_inline
-from mislabel.sweeps.run.launch import prepare
+from mislabel.sweeps.run.launch import prepare, run_inline
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.lanes import Lanes
