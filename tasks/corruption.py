@@ -26,7 +26,7 @@ _PART = 1024
 # Standard deviation of the samples' rates around the mean rate, as in the paper on instance-dependent noise.
 _SPREAD = 0.1
 
-
+KINDS = ("symmetric", "pair", "instance")
 CORRUPTION_HELP = (
     "how wrong labels are chosen: uniformly from the other classes (symmetric), the next class (pair), or by a random "
     "linear map of the image (instance; Xia et al. 2020)"
@@ -37,11 +37,7 @@ CORRUPTION_HELP = (
 class LabelNoise:
     """Parameters of tasks with label noise: derive Params from it, in addition to Training."""
 
-    corruption: str = shape(
-        "symmetric",
-        choices=("symmetric", "pair", "instance"),
-        help=CORRUPTION_HELP,
-    )
+    corruption: str = shape("symmetric", choices=KINDS, help=CORRUPTION_HELP)
     noise_rate: float = knob(
         0.3,
         between=(0, 1),
@@ -54,11 +50,7 @@ class LabelNoise:
         help="at every step, each label of the batch is replaced, with this probability, by a class drawn uniformly "
         "from all k; so it changes with probability relabel_rate·(k − 1)/k; in addition to noise_rate",
     )
-    smoothing: float = knob(
-        0.0,
-        between=(0, 1),
-        help="label smoothing: this share of every training label is spread evenly over all classes",
-    )
+    smoothing: float = knob(0.0, between=(0, 1), help="this share of every label is spread evenly over all classes")
 
 
 METRICS: Mapping[str, Metric] = {

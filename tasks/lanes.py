@@ -115,6 +115,11 @@ class Lanes(Generic[P]):
         return draws.filled(self._keys[name], first, count, dtype or self.dtype, kind).reshape(len(self), *shape)
 
 
+def once(make: Callable[[Lanes[P]], T]) -> Callable[[Lanes[P]], T]:
+    """Compute a function of lanes once per pack, see `Lanes.once`."""
+    return lambda lanes: lanes.once(f"{make.__module__}.{make.__qualname__}", lambda: make(lanes))
+
+
 class _Shape(SimpleNamespace):
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(

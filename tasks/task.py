@@ -45,13 +45,13 @@ def _no_weights(lanes: Lanes[Any], state: State) -> State:
 @dataclass(frozen=True)
 class Task(Generic[P]):
     name: str
-    version: int
-    """Raise it when the same parameters give other numbers. Results of the old version are then not reused."""
     params: type[P]
     metrics: Mapping[str, Metric]
     init: Callable[[Lanes[P]], State]
     advance: Callable[[Lanes[P], State, int, int], State]
     measure: Callable[[Lanes[P], State], Mapping[str, Tensor]]
+    version: int = 1
+    """Raise it when the same parameters give other numbers. Results of the old version are then not reused."""
     conflicts: Callable[[P], Iterable[str]] = field(default=_no_conflicts)
     """Sentences about conflicts between parameters that are each within their own bounds."""
     data: Callable[[P], Mapping[str, str]] = field(default=_no_data)

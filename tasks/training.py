@@ -14,9 +14,7 @@ class Training:
     steps: int = shape(1000, at_least=1, help="training steps")
     frames: int = shape(50, at_least=2, help="how many times metrics are measured, including step 0 and the last step")
     spacing: str = shape("log", choices=("linear", "log"), help="spacing of the measured steps")
-    snapshots: int = shape(
-        0, at_least=0, help="at how many of these times the array metrics (per neuron, …) are stored too"
-    )
+    snapshots: int = shape(0, at_least=0, help="at how many of these times arrays (per neuron, …) are stored too")
     precision: str = shape("float32", choices=("float32", "float64"), help="floating-point type of all computations")
 
 

@@ -42,9 +42,7 @@ class Params(Training):
     width: int = shape(400, at_least=2, help="neurons m; output weights are fixed, half 1/√m and half −1/√m")
     test_samples: int = shape(6000, at_least=4, help="test points, a quarter of them in each cluster")
     clusters: str = shape(
-        "gaussian",
-        choices=("gaussian", "laplace", "uniform"),
-        help="distribution of each coordinate around the cluster mean",
+        "gaussian", choices=("gaussian", "laplace", "uniform"), help="distribution of coordinates around a cluster mean"
     )
     noise_rate: float = knob(
         0.15,
@@ -70,45 +68,34 @@ METRICS = {
     "train_loss": Metric("mean logistic loss on the given training labels"),
     "train_accuracy": Metric("share of all training points classified as labelled"),
     "clean_accuracy": Metric("share of clean training points classified as labelled"),
-    "noisy_accuracy": Metric(
-        "share of training points with a flipped label classified as labelled (that is, wrongly)", may_be_absent=True
-    ),
+    "noisy_accuracy": Metric("share of flipped training points classified as labelled, so wrongly", may_be_absent=True),
     "test_accuracy": Metric("accuracy on test labels of which noise_rate are flipped"),
     "clean_test_accuracy": Metric("accuracy on the true test labels"),
     "linear_test_accuracy": Metric("test_accuracy of the least-squares linear classifier of the same training points"),
     "margin": Metric("smallest label·output over the training points"),
     "clean_margin": Metric("smallest label·output over the training points with a clean label"),
     "weight_norm": Metric("Frobenius norm of the first layer's weights"),
-    "mean_correlation": Metric(
-        "mean |cosine| between a neuron and the cluster mean of its output sign (μ₁ for +, μ₂ for −)"
-    ),
+    "mean_correlation": Metric("mean |cosine| between a neuron and the mean of its output sign (μ₁ for +, μ₂ for −)"),
     "captured_share": Metric(f"share of neurons whose |cosine| (see mean_correlation) exceeds {CAPTURED}"),
     "alignment_share": Metric(
-        "share of the neurons in J_μ that fire on all points of cluster μ and on none of −μ (Condition 9)",
-        may_be_absent=True,
+        "share of neurons in J_μ that fire on all points of cluster μ and none of −μ (Condition 9)", may_be_absent=True
     ),
     "orthogonality_share": Metric(
         "share of the neurons w in J_μ with |⟨w, other mean⟩| ≤ 3·step_size/√m (Condition 10)", may_be_absent=True
     ),
     "min_feature_change": Metric(
-        "‖φ(Wx) − φ(W₀x)‖/‖φ(W₀x)‖ (Proposition 2), smallest over the training points with φ(W₀x) ≠ 0",
-        may_be_absent=True,
+        "smallest ‖φ(Wx) − φ(W₀x)‖/‖φ(W₀x)‖ (Proposition 2) of points x with φ(W₀x) ≠ 0", may_be_absent=True
     ),
     "mean_feature_change": Metric("the same, mean over these points", may_be_absent=True),
-    "interpolation_step": Metric(
-        "first step at which all training points are classified as labelled", may_be_absent=True
-    ),
+    "interpolation_step": Metric("first step with all training points classified as labelled", may_be_absent=True),
     "early_clean_accuracy": Metric(f"clean_accuracy {_AT_T}", may_be_absent=True),
     "early_noisy_accuracy": Metric(f"noisy_accuracy {_AT_T}", may_be_absent=True),
     "early_test_accuracy": Metric(f"test_accuracy {_AT_T}", may_be_absent=True),
     "early_clean_test_accuracy": Metric(f"clean_test_accuracy {_AT_T}", may_be_absent=True),
-    "first_correlation": Metric(
-        "cosine of each neuron with μ₁; the first half of the neurons has positive output weights", per="neuron"
-    ),
+    "first_correlation": Metric("cosine of each neuron with μ₁; positive output weights come first", per="neuron"),
     "second_correlation": Metric("cosine of each neuron with μ₂", per="neuron"),
     "plane_output": Metric(
-        f"output at u·μ₁ + v·μ₂ on a {GRID}×{GRID} grid, u and v from −{REACH} to {REACH}, v fastest (Figure 1)",
-        per="grid point",
+        f"output at u·μ₁ + v·μ₂ on a {GRID}×{GRID} grid, |u|, |v| ≤ {REACH}, v fastest (Figure 1)", per="grid point"
     ),
 }
 
@@ -134,9 +121,8 @@ class Data:
 
 
 def init(lanes: Lanes[Params]) -> State:
-    never = lanes.absent()
     events = [name for name in METRICS if name == "interpolation_step" or name.startswith("early_")]
-    return {"c": _data(lanes).start.clone(), **dict.fromkeys(events, never)}
+    return {"c": _data(lanes).start.clone(), **dict.fromkeys(events, lanes.absent())}
 
 
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
@@ -235,10 +221,7 @@ def _test_accuracies(data: Data, c: Tensor) -> dict[str, Tensor]:
     outputs = [_outputs(_preactivations(c, part).relu_()) for part in data.test]
     right = torch.cat([part.given * f > 0 for part, f in zip(data.test, outputs, strict=True)], dim=1)
     clean_right = torch.cat([part.clean * f > 0 for part, f in zip(data.test, outputs, strict=True)], dim=1)
-    return {
-        "test_accuracy": right.to(c.dtype).mean(dim=1),
-        "clean_test_accuracy": clean_right.to(c.dtype).mean(dim=1),
-    }
+    return {"test_accuracy": right.to(c.dtype).mean(dim=1), "clean_test_accuracy": clean_right.to(c.dtype).mean(dim=1)}
 
 
 def _linear_test_accuracy(train: Points, test: Iterable[Points]) -> Tensor:
@@ -331,14 +314,5 @@ def _labels(lanes: Lanes[Params], count: int) -> tuple[Tensor, Tensor]:
     return clean, torch.where(place % (count // 4) < flips[:, None], -clean, clean)
 
 
-task = Task(
-    name="xor_clusters",
-    version=1,
-    params=Params,
-    metrics=METRICS,
-    init=init,
-    advance=advance,
-    measure=measure,
-    conflicts=conflicts,
-    small={"samples": 24, "dim": 6, "width": 8, "test_samples": 40},
-)
+_SMALL = {"samples": 24, "dim": 6, "width": 8, "test_samples": 40}
+task = Task("xor_clusters", Params, METRICS, init, advance, measure, conflicts=conflicts, small=_SMALL)

@@ -37,9 +37,7 @@ class Params(Training):
     activation: str = shape("relu", choices=("relu", "linear"), help="activation of the hidden layers")
     hidden_layers: int = shape(2, at_least=1, help="hidden layers L; the network has L + 1 layers of weights")
     width: int = shape(512, at_least=1, help="neurons m of each hidden layer")
-    angles: int = shape(
-        181, at_least=3, help="points on the half circle, at equally spaced angles from 0 to π, both included"
-    )
+    angles: int = shape(181, at_least=3, help="points on the half circle, equally spaced from 0 to π, both included")
     cluster_points: int = shape(50, at_least=2, help="points in each of the two clusters")
     cluster_angle: float = knob(math.pi / 2, between=(0, math.pi), help="angle between the cluster means, in radians")
     spread: float = knob(0.1, at_least=0, help="standard deviation of each coordinate around the cluster mean")
@@ -48,15 +46,11 @@ class Params(Training):
 METRICS = {
     "max_deviation": Metric("largest |θ_h − θ_h at infinite width (Equation 13)| over the half circle, in radians"),
     "mean_deviation": Metric("the same, mean over the half circle"),
-    "max_feature_deviation": Metric(
-        "largest deviation of the angle between last hidden layers from Equation 14, in radians"
-    ),
+    "max_feature_deviation": Metric("largest deviation of last hidden layers' angles from Equation 14, in radians"),
     "rising_share": Metric("share of neighbouring points up to θ_d = 90° at which θ_h increases with θ_d"),
     "within_angle": Metric("mean θ_h over pairs of points of the same cluster, in radians"),
     "between_angle": Metric("mean θ_h over pairs of points of different clusters, in radians"),
-    "separated_share": Metric(
-        "probability that a pair within a cluster has a smaller θ_h than a pair of different clusters"
-    ),
+    "separated_share": Metric("probability that a pair within a cluster has a smaller θ_h than one between clusters"),
     "theta_d": Metric("θ_d: angle between the point (1, 0) and each point of the half circle, in radians", per="angle"),
     "theta_h": Metric("θ_h: angle between the derivatives at these two points, in radians", per="angle"),
     "theta_h_wide": Metric("θ_h at infinite width (Equation 13)", per="angle"),
@@ -165,9 +159,7 @@ def _circle(lanes: Lanes[Params]) -> Tensor:
 def _clusters(lanes: Lanes[Params]) -> Tensor:
     """Points of the first cluster, then those of the second; (l, 2 · cluster_points, 2)."""
     half = lanes["cluster_angle"] / 2
-    means = torch.stack(
-        [torch.stack([half.cos(), half.sin()], dim=1), torch.stack([half.cos(), -half.sin()], dim=1)], 1
-    )
+    means = torch.stack([half.cos(), half.sin(), half.cos(), -half.sin()], dim=1).view(-1, 2, 2)
     noise = lanes.normal("clusters", 2, lanes.shape.cluster_points, 2)
     return (means[:, :, None] + lanes.column("spread", 3) * noise).flatten(1, 2)
 
@@ -186,15 +178,6 @@ def _share_below(low: Tensor, high: Tensor) -> Tensor:
     return place.double().mean(dim=1) / low.shape[1]
 
 
-task = Task(
-    name="clean_priority.angles",
-    version=1,
-    params=Params,
-    metrics=METRICS,
-    init=init,
-    advance=advance,
-    measure=measure,
-    # All work is done at initialization, and larger packs of wide networks are not faster.
-    largest_pack=16,
-    small={"width": 16, "angles": 7, "cluster_points": 4},
-)
+_SMALL = {"width": 16, "angles": 7, "cluster_points": 4}
+# All work is done at initialization, and larger packs of wide networks are not faster.
+task = Task("clean_priority.angles", Params, METRICS, init, advance, measure, largest_pack=16, small=_SMALL)

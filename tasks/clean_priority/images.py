@@ -16,6 +16,7 @@ if there are several outputs. Batch norm is in evaluation mode for all measureme
 Segments are measured on `measured_samples` training samples, by one forward and one backward pass; 0 takes all of them.
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ from mislabel.tasks.images import image_training
 from mislabel.tasks.images.build_network import NetworkParams, build, network_conflicts
 from mislabel.tasks.images.image_training import CLASSES_HELP, ImageTraining
 from mislabel.tasks.images.network import Network
-from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.lanes import Lanes, once
 from mislabel.tasks.parameters import shape
 from mislabel.tasks.task import Metric, State, Task
 from mislabel.tasks.training import snapshot_steps
@@ -49,19 +50,13 @@ class Params(ImageTraining, LabelNoise, NetworkParams):
     measured_samples: int = shape(
         500, at_least=0, help="training images used for measuring the segments, equally many per segment; 0: all"
     )
-    histogram_samples: int = shape(
-        50, at_least=1, help="samples of each segment whose single-sample gradients are measured at snapshots"
-    )
+    histogram_samples: int = shape(50, at_least=1, help="samples per segment for single-sample gradients (snapshots)")
 
 
 METRICS = {
     "epoch": Metric("epochs of training so far"),
-    "clean_error": Metric(
-        "share of clean training samples (with a right label) classified against their label", may_be_absent=True
-    ),
-    "noisy_error": Metric(
-        "share of noisy training samples classified against their given, wrong label", may_be_absent=True
-    ),
+    "clean_error": Metric("share of clean training samples classified against their right label", may_be_absent=True),
+    "noisy_error": Metric("share of noisy training samples classified against their wrong label", may_be_absent=True),
     "train_error": Metric("share of all training samples classified against their given label"),
     "test_error": Metric("share of test images classified wrongly; test labels are clean"),
     "clean_loss": Metric("mean loss of clean training samples", may_be_absent=True),
@@ -69,13 +64,9 @@ METRICS = {
     "train_loss": Metric("mean loss of all training samples with their given labels"),
     "test_loss": Metric("mean loss of test images"),
     "clean_residual": Metric("mean |f − y| of clean training samples", may_be_absent=True),
-    "noisy_residual": Metric(
-        "mean |f − y| of noisy training samples with their given, wrong labels y", may_be_absent=True
-    ),
+    "noisy_residual": Metric("mean |f − y| of noisy training samples with their wrong labels y", may_be_absent=True),
     "train_residual": Metric("mean |f − y| of all training samples with their given labels y"),
-    "alpha": Metric(
-        "α: norm of the noisy segments' summed gradient divided by that of the clean segments", may_be_absent=True
-    ),
+    "alpha": Metric("α: norm of the noisy segments' summed gradient over that of the clean ones", may_be_absent=True),
     "angle": Metric("angle between the clean and the noisy segments' summed gradients, in radians", may_be_absent=True),
     "mean_alpha": Metric("class_alpha, mean over classes", may_be_absent=True),
     "mean_angle": Metric("class_angle, mean over classes, in radians", may_be_absent=True),
@@ -87,18 +78,10 @@ METRICS = {
     "class_noisy_residual": Metric("noisy_residual of each true class", per="class"),
     "class_alpha": Metric("α from the two segments of each class alone", per="class"),
     "class_angle": Metric("angle between the gradients of the two segments of each class, in radians", per="class"),
-    "clean_angles": Metric(
-        "θ_g of single clean samples on the logit of their class, sorted by class, in radians", per="sample"
-    ),
-    "noisy_angles": Metric(
-        "θ_g of single noisy samples on the logit of their true class, sorted by class, in radians", per="sample"
-    ),
-    "other_angles": Metric(
-        "θ_g of single clean samples of other classes on each class's logit, in radians", per="sample"
-    ),
-    "class_others_angle": Metric(
-        "θ_g of the summed gradient of these other samples on each class's logit, in radians", per="class"
-    ),
+    "clean_angles": Metric("θ_g of single clean samples on their class's logit, sorted, in radians", per="sample"),
+    "noisy_angles": Metric("θ_g of single noisy samples on their true class's logit, sorted by class", per="sample"),
+    "other_angles": Metric("θ_g of single clean samples of other classes on each class's logit", per="sample"),
+    "class_others_angle": Metric("θ_g of these other samples' summed gradient on each class's logit", per="class"),
     **corruption.METRICS,
 }
 _ANGLES = ("clean", "noisy", "other")
@@ -127,11 +110,8 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     parts, network, data = _segments(lanes), _network(lanes), image_training.loaded(lanes)
     is_snapshot = int(s["step"][0]) in snapshot_steps(lanes.shape)
     classes = range(len(data.classes))
-    measured = [
-        segments.measure_segment(lanes, network, s, parts, class_, kind)
-        for class_ in classes
-        for kind in (CLEAN, NOISY)
-    ]
+    pairs = itertools.product(classes, (CLEAN, NOISY))
+    measured = [segments.measure_segment(lanes, network, s, parts, class_, kind) for class_, kind in pairs]
     products = segments.products([segment.gradient for segment in measured])
     products = products.view(-1, len(classes), 2, len(classes), 2)
     total, each = products.sum(dim=(1, 3)), products.diagonal(dim1=1, dim2=3).movedim(3, 1)  # l 2 2, l k 2 2
@@ -140,14 +120,12 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         class_angles(lanes, network, s, parts, class_, measured[2 * class_ + CLEAN].gradient)
         for class_ in (classes if is_snapshot else ())
     ]
+    sums = torch.stack([segment.sums for segment in measured], dim=1).view(len(lanes), -1, 2, len(SUMMED))
     # Arrays are stored only at snapshots, so they are not computed at other steps.
     nothing = ratio.new_empty(len(lanes), 0)
     return {
         "epoch": s["step"] / image_training.epoch_steps(lanes),
-        **_means(
-            torch.stack([segment.sums for segment in measured], dim=1).view(len(lanes), -1, 2, len(SUMMED)),
-            parts.counts,
-        ),
+        **_means(sums, parts.counts),
         **_test_metrics(lanes, network, s),
         "alpha": segments.ratio(total),
         "angle": segments.angle(total),
@@ -155,13 +133,8 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "mean_angle": angle.mean(dim=1),
         "class_alpha": ratio,
         "class_angle": angle,
-        **{
-            f"{name}_angles": torch.cat([each[name] for each in sample_angles], dim=1) if is_snapshot else nothing
-            for name in _ANGLES
-        },
-        "class_others_angle": torch.stack([each["others"] for each in sample_angles], dim=1)
-        if is_snapshot
-        else nothing,
+        **{f"{name}_angles": torch.cat([nothing, *(each[name] for each in sample_angles)], dim=1) for name in _ANGLES},
+        "class_others_angle": torch.cat([nothing, *(each["others"][:, None] for each in sample_angles)], dim=1),
         "true_label": data.train_y.expand(len(lanes), -1) if is_snapshot else nothing,
         "given_label": parts.given if is_snapshot else nothing,
     }
@@ -204,17 +177,15 @@ def _network(lanes: Lanes[Params]) -> Network:
     return build(lanes.shape, data.size, readout.logits(len(data.classes)))
 
 
+@once
 def _segments(lanes: Lanes[Params]) -> Segments:
-    def made() -> Segments:
-        data = image_training.loaded(lanes)
+    data = image_training.loaded(lanes)
 
-        def inputs(part: slice) -> Tensor:
-            return image_training.scaled(lanes, data.train_x[part]).flatten(1)
+    def inputs(part: slice) -> Tensor:
+        return image_training.scaled(lanes, data.train_x[part]).flatten(1)
 
-        given = corruption.corrupted(lanes, data.train_y, len(data.classes), inputs)
-        return segments.split_segments(lanes, data.train_y, given, len(data.classes))
-
-    return lanes.once("segments", made)
+    given = corruption.corrupted(lanes, data.train_y, len(data.classes), inputs)
+    return segments.split_segments(lanes, data.train_y, given, len(data.classes))
 
 
 def _conflicts(params: Params) -> Iterator[str]:
@@ -222,24 +193,18 @@ def _conflicts(params: Params) -> Iterator[str]:
     yield from network_conflicts(params)
 
 
+_SMALL = {"samples": 40, "test_samples": 20, "batch": 8, "depth": 1, "width": 8, "measured_samples": 16} | {
+    "histogram_samples": 3
+}
 task = Task(
-    name="clean_priority.images",
-    version=1,
-    params=Params,
-    metrics=METRICS,
-    init=init,
-    advance=advance,
-    measure=measure,
+    "clean_priority.images",
+    Params,
+    METRICS,
+    init,
+    advance,
+    measure,
     conflicts=_conflicts,
     data=image_training.data_of,
     weights=lambda lanes, s: image_training.weights(_network(lanes), s),
-    small={
-        "samples": 40,
-        "test_samples": 20,
-        "batch": 8,
-        "depth": 1,
-        "width": 8,
-        "measured_samples": 16,
-        "histogram_samples": 3,
-    },
+    small=_SMALL,
 )

@@ -48,22 +48,16 @@ CLASSES_HELP = 'classes to use, by name or number, as in "7, 9"; empty: all'
 class ImageTraining(Training):
     """Parameters that the image tasks share. Tasks set their own defaults."""
 
-    data: str = shape(
-        "digits", help="data set: digits, mnist, fashion_mnist, cifar10, or your own (images, images/NAME)"
-    )
+    data: str = shape("digits", help="data set: digits, mnist, fashion_mnist, cifar10, or images or images/NAME (own)")
     classes: str = shape("", help=CLASSES_HELP)
     samples: int = shape(0, at_least=0, help=SAMPLES_HELP)
     test_samples: int = shape(0, at_least=0, help="test images, equally many per class; 0: all")
-    subset: int = shape(
-        0, at_least=0, help="seed for choosing images if samples or test_samples is not 0; same for all runs"
-    )
+    subset: int = shape(0, at_least=0, help="seed for choosing samples and test_samples images; same for all runs")
     pixels: str = shape("unit", choices=("unit", "standardized"), help=PIXELS_HELP)
     batch: int = shape(256, at_least=0, help=BATCH_HELP)
     optimizer: str = shape("sgd", choices=("sgd", "momentum"), help=OPTIMIZER_HELP)
     drops: str = shape("", help=DROPS_HELP)
-    autocast: str = shape(
-        "none", choices=AUTOCASTS, help="bfloat16: mixed-precision training; faster on GPUs, less exact"
-    )
+    autocast: str = shape("none", choices=AUTOCASTS, help="bfloat16: mixed precision; faster on GPUs, less exact")
     compiled: bool = shape(False, help="train with torch.compile; needs a C++ compiler, less exact")
     learning_rate: float = knob(0.1, above=0, help=RATE_HELP)
     drop: float = knob(0.5, above=0, help="factor on the learning rate at each of the drops")

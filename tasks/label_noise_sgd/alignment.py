@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mislabel.tasks.label_noise_sgd.inputs import SAMPLES_HELP, Inputs, drawn_inputs
-from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.lanes import Lanes, once
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
 from mislabel.tasks.training import Training
@@ -37,9 +37,7 @@ class Params(Training):
     samples: int = shape(0, at_least=0, help=SAMPLES_HELP)
     dim: int = shape(20, at_least=1, help="input dimension d")
     width: int = shape(20, at_least=1, help="neurons m; the theory assumes at least 1/√η")
-    start: str = shape(
-        "random", choices=("random", "aligned"), help="initial directions of the neurons: random, or ±θ* (aligned)"
-    )
+    start: str = shape("random", choices=("random", "aligned"), help="initial directions of neurons: random, or ±θ*")
     step_size: float = knob(0.01, above=0, below=1, help="learning rate η of gradient descent, for both layers")
     target_norm: float = knob(0.5, above=0, help="norm of the interpolator θ*")
     init_scale: float = knob(1.0, above=0, help="every initial ‖w_i‖ and |a_i| is this times √η")
@@ -50,9 +48,7 @@ METRICS = {
     "target_distance": Metric("‖θ − θ*‖, θ = Wᵀa"),
     "mean_alignment": Metric("mean over the neurons of |cosine| between w_i and θ*"),
     "min_alignment": Metric("smallest |cosine| of a neuron"),
-    "large_alignment": Metric(
-        "smallest |cosine| of the neurons with norm at least √η; absent if there are none", may_be_absent=True
-    ),
+    "large_alignment": Metric("smallest |cosine| of neurons with norm at least √η; absent without", may_be_absent=True),
     "mean_norm": Metric("mean norm of the neurons w_i"),
     "max_norm": Metric("largest norm of a neuron"),
     "mean_output_weight": Metric("mean |a_i|"),
@@ -93,8 +89,7 @@ class Data:
 
 def init(lanes: Lanes[Params]) -> State:
     data = _data(lanes)
-    never = lanes.absent()
-    state = {"a": data.start_a, "w": data.start_w, **dict.fromkeys(["aligned_step", *_NOTED], never)}
+    state = {"a": data.start_a, "w": data.start_w, **dict.fromkeys(["aligned_step", *_NOTED], lanes.absent())}
     return state | _events(lanes, state, 0)
 
 
@@ -181,11 +176,8 @@ def _neurons(data: Data, s: State) -> tuple[Tensor, Tensor]:
     return torch.bmm(s["a"][:, None], data.turn.mT)[:, 0], torch.bmm(data.turn, s["w"])
 
 
+@once
 def _data(lanes: Lanes[Params]) -> Data:
-    return lanes.once("data", lambda: _make_data(lanes))
-
-
-def _make_data(lanes: Lanes[Params]) -> Data:
     p = lanes.shape
     inputs: Inputs = drawn_inputs(lanes, p.samples, p.dim)
     target = functional.normalize(lanes.normal("target", 1, p.dim) @ inputs.axes, dim=2)  # l 1 d
@@ -205,14 +197,5 @@ def _make_data(lanes: Lanes[Params]) -> Data:
     )
 
 
-task = Task(
-    name="label_noise_sgd.alignment",
-    version=1,
-    params=Params,
-    metrics=METRICS,
-    init=init,
-    advance=advance,
-    measure=measure,
-    block=BLOCK,
-    small={"samples": 12, "dim": 4, "width": 8, "step_size": 0.05},
-)
+_SMALL = {"samples": 12, "dim": 4, "width": 8, "step_size": 0.05}
+task = Task("label_noise_sgd.alignment", Params, METRICS, init, advance, measure, block=BLOCK, small=_SMALL)

@@ -37,8 +37,8 @@ from mislabel.tasks.images.derivatives import descend, gradients, linearized, sa
 from mislabel.tasks.images.image_training import BATCH_HELP, PIXELS_HELP, RATE_HELP, SAMPLES_HELP, ImageTraining
 from mislabel.tasks.images.network import Network
 from mislabel.tasks.images.torchvision_resnets import RESNETS
-from mislabel.tasks.lanes import Lanes
-from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.lanes import Lanes, once
+from mislabel.tasks.parameters import Value, knob, shape
 from mislabel.tasks.task import Metric, State, Task
 
 TRAJECTORIES = {
@@ -78,9 +78,7 @@ _OF_EACH = {
     "first_norm_ratio": "‖W₁‖_F divided by its initial value",
     "distance": "distance of all weights from initialization, divided by their initial norm",
 }
-_OF_NETWORKS = {
-    "kernel_change": "‖K − K₀‖_F/‖K₀‖_F of the tangent kernel on the probes, K_ij = Σ_k ∇f_k(x_i)·∇f_k(x_j)",
-}
+_OF_NETWORKS = {"kernel_change": "‖K − K₀‖_F/‖K₀‖_F of the tangent kernel K_ij = Σ_k ∇f_k(x_i)·∇f_k(x_j) on the probes"}
 _OF_PAIRS = {
     "train_gap": "‖f − g‖/‖g‖ on the training images; g is the linearization without label noise",
     "test_gap": "‖f − g‖/‖g‖ on the test images; g is the linearization without label noise",
@@ -90,15 +88,12 @@ METRICS = {
     **{
         f"{name}_{metric}": Metric(f"{what}: {words}", may_be_absent=True)
         for name, what in TRAJECTORIES.items()
-        for metric, words in {
-            **_OF_EACH,
-            **({} if name.endswith("linear") else _OF_NETWORKS),
-            **({} if name == "linear" else _OF_PAIRS),
-        }.items()
+        for metric, words in (
+            _OF_EACH | ({} if name.endswith("linear") else _OF_NETWORKS) | ({} if name == "linear" else _OF_PAIRS)
+        ).items()
     },
     "control_train_gap": Metric(
-        "‖f − g‖/‖g‖ on the training images; f is the noisy network, g the linearization with the same noise",
-        may_be_absent=True,
+        "‖f − g‖/‖g‖ on the training images; f: noisy network, g: linearization with the same noise", may_be_absent=True
     ),
     "control_test_gap": Metric("the same on the test images", may_be_absent=True),
 }
@@ -258,11 +253,8 @@ def _in_parts(lanes: Lanes[Params], x: Tensor, outputs: Callable[[Tensor], Tenso
     return torch.cat([outputs(image_training.scaled(lanes, x[cut])) for cut in cuts], dim=1)
 
 
+@once
 def _start(lanes: Lanes[Params]) -> Start:
-    return lanes.once("start", lambda: _make_start(lanes))
-
-
-def _make_start(lanes: Lanes[Params]) -> Start:
     network = _network(lanes)
     weights = network.init(lanes)
     return Start(tuple(weights.values()), _kernel(lanes, network, weights))
@@ -301,15 +293,23 @@ def _length(weights: Mapping[str, Tensor]) -> Tensor:
     return _norm(torch.cat([w.flatten(1) for w in weights.values()], dim=1))
 
 
+_SMALL: dict[str, Value] = {
+    "classes": "0, 1",
+    "samples": 8,
+    "test_samples": 6,
+    "network": "fc",
+    "depth": 1,
+    "width": 6,
+    "probes": 4,
+}
 task = Task(
-    name="label_noise_sgd.lazy_rich",
-    version=1,
-    params=Params,
-    metrics=METRICS,
-    init=init,
-    advance=advance,
-    measure=measure,
+    "label_noise_sgd.lazy_rich",
+    Params,
+    METRICS,
+    init,
+    advance,
+    measure,
     conflicts=conflicts,
     data=image_training.data_of,
-    small={"classes": "0, 1", "samples": 8, "test_samples": 6, "network": "fc", "depth": 1, "width": 6, "probes": 4},
+    small=_SMALL,
 )

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from mislabel.tasks.blocks import blocks, cut, lane_rows
 from mislabel.tasks.corruption import signed
-from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.lanes import Lanes, once
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
 from mislabel.tasks.training import Training
@@ -41,14 +41,10 @@ class Params(Training):
     samples: int = shape(500, at_least=1, help="training points n")
     dim: int = shape(50, at_least=1, help="input dimension d")
     width: int = shape(100, at_least=2, help="neurons m")
-    sigma: float = knob(
-        1.0, at_least=0, help="σ: at every step, +σ or −σ (with equal probability) is added to the label"
-    )
+    sigma: float = knob(1.0, at_least=0, help="σ: at every step, +σ or −σ (equally likely) is added to the label")
     step_size: float = knob(0.01, above=0, help="learning rate η of SGD, for both layers")
     target_norm: float = knob(0.3, above=0, help="norm of the interpolator θ*; the theory assumes at most m^(−1/4)")
-    init_scale: float = knob(
-        1.0, above=0, help="factor on the NTK initialization: w_i entries N(0, 1/d), a_i N(0, 1/m)"
-    )
+    init_scale: float = knob(1.0, above=0, help="factor on the NTK initialization: w_i ~ N(0, 1/d), a_i ~ N(0, 1/m)")
 
 
 METRICS = {
@@ -63,9 +59,7 @@ METRICS = {
     "max_distance": Metric("largest distance ‖w_i(t) − w_i(0)‖ of a neuron from initialization"),
     "lazy": Metric("1 while every neuron is within 1/√m of its initial value (Definition 3.1), else 0"),
     "escaped_share": Metric("share of neurons further than 1/√m from their initial value"),
-    "escape_step": Metric(
-        f"first step at which a neuron is further than 1/√m from its initial value; {_CHECKS}", may_be_absent=True
-    ),
+    "escape_step": Metric(f"first step with a neuron further than 1/√m from its start; {_CHECKS}", may_be_absent=True),
     "full_escape_step": Metric(f"first step at which all neurons are (Theorem 3.2); {_CHECKS}", may_be_absent=True),
     "theory_escape_step": Metric("T₁ = 384·√(log m)/(σ²η²√m) of Theorem 3.2; absent if σ = 0", may_be_absent=True),
     "all_small_step": Metric(f"first step at which every ‖w_i‖ and |a_i| is at most √η; {_CHECKS}", may_be_absent=True),
@@ -74,6 +68,7 @@ METRICS = {
     "neuron_alignment": Metric("|cosine| between each neuron w_i and θ*", per="neuron"),
     "neuron_output_weight": Metric("output weight a_i of each neuron", per="neuron"),
 }
+_EVENTS = ("escape_step", "full_escape_step", "all_small_step", "phase_two_step")
 
 
 @dataclass(frozen=True)
@@ -89,15 +84,7 @@ class Data:
 
 def init(lanes: Lanes[Params]) -> State:
     data = _data(lanes)
-    never = lanes.absent()
-    return {
-        "a": data.start_a,
-        "w": data.start_w,
-        "escape_step": never,
-        "full_escape_step": never,
-        "all_small_step": never,
-        "phase_two_step": never,
-    }
+    return {"a": data.start_a, "w": data.start_w, **dict.fromkeys(_EVENTS, lanes.absent())}
 
 
 # Steps are short: without inference mode, bookkeeping for autograd takes a third of their time.
@@ -136,11 +123,8 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "max_distance": distance.amax(dim=1),
         "lazy": 1 - escaped.amax(dim=1),
         "escaped_share": escaped.mean(dim=1),
-        "escape_step": s["escape_step"],
-        "full_escape_step": s["full_escape_step"],
+        **{name: s[name] for name in _EVENTS},
         "theory_escape_step": _theory_escape_step(lanes),
-        "all_small_step": s["all_small_step"],
-        "phase_two_step": s["phase_two_step"],
         "neuron_norm": norm,
         "neuron_alignment": alignment,
         "neuron_output_weight": a,
@@ -179,11 +163,8 @@ def _note_events(lanes: Lanes[Params], data: Data, s: dict[str, Tensor], step: i
         s[name][event & s[name].isnan()] = step
 
 
+@once
 def _data(lanes: Lanes[Params]) -> Data:
-    return lanes.once("data", lambda: _make_data(lanes))
-
-
-def _make_data(lanes: Lanes[Params]) -> Data:
     p = lanes.shape
     x = lanes.normal("x", p.samples, p.dim)
     direction = lanes.normal("target", p.dim)
@@ -217,14 +198,5 @@ def _theory_escape_step(lanes: Lanes[Params]) -> Tensor:
     return torch.where(noise > 0, 384 * math.log(m) ** 0.5 / (noise * m**0.5), torch.nan)
 
 
-task = Task(
-    name="label_noise_sgd.linear",
-    version=1,
-    params=Params,
-    metrics=METRICS,
-    init=init,
-    advance=advance,
-    measure=measure,
-    block=BLOCK,
-    small={"samples": 20, "dim": 4, "width": 8},
-)
+_SMALL = {"samples": 20, "dim": 4, "width": 8}
+task = Task("label_noise_sgd.linear", Params, METRICS, init, advance, measure, block=BLOCK, small=_SMALL)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from mislabel.tasks.label_noise_sgd.inputs import SAMPLES_HELP, Inputs, drawn_inputs
-from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.lanes import Lanes, once
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
 from mislabel.tasks.training import Training
@@ -38,28 +38,20 @@ class Params(Training):
     samples: int = shape(0, at_least=0, help=SAMPLES_HELP)
     dim: int = shape(20, at_least=1, help="input dimension d")
     width: int = shape(10, at_least=1, help="neurons m; the lemma has 1/√η")
-    step_size: float = knob(
-        0.01, above=0, help="learning rate η of gradient descent on W; also sets the output weights, ±η^¼ or 0"
-    )
+    step_size: float = knob(0.01, above=0, help="learning rate η of gradient descent; output weights are ±η^¼ or 0")
     target_norm: float = knob(0.3, at_least=0, help="norm of the interpolator θ*")
     init_scale: float = knob(1.0, above=0, help="factor on the NTK initialization: w_i entries N(0, 1/d)")
 
 
 METRICS = {
     "mean_square_norm": Metric("mean squared norm of the neurons w_i"),
-    "expected_square_norm": Metric(
-        "expectation of mean_square_norm over the chains, given the run's initial weights and data"
-    ),
+    "expected_square_norm": Metric("expectation of mean_square_norm over the chains, given initial weights and data"),
     "mean_norm": Metric("mean norm of the neurons"),
     "max_norm": Metric("largest norm of a neuron"),
     "train_loss": Metric("mean of ½(f − y)² over the inputs"),
     "target_distance": Metric("‖θ − θ*‖, θ = Wᵀa"),
-    "small_step": Metric(
-        f"first step at which mean_square_norm is at most √η; checked every {BLOCK} steps", may_be_absent=True
-    ),
-    "theory_small_step": Metric(
-        "ln(1/η)/(2·η^1.5): the step at which an initial squared norm of 1 has fallen to √η in expectation"
-    ),
+    "small_step": Metric(f"first step with mean_square_norm ≤ √η; checked every {BLOCK} steps", may_be_absent=True),
+    "theory_small_step": Metric("ln(1/η)/(2·η^1.5): step at which a squared norm of 1 has an expectation of √η"),
     "lemma_small_step": Metric("1/η², the bound of Lemma 3.3 on small_step"),
     "neuron_norm": Metric("norm of each neuron w_i", per="neuron"),
 }
@@ -74,9 +66,8 @@ class Data:
 
 
 def init(lanes: Lanes[Params]) -> State:
-    never = lanes.absent()
     step = torch.zeros(len(lanes), dtype=torch.int64, device=lanes.device)
-    return {"w": _data(lanes).start.clone(), "step": step, "small_step": never}
+    return {"w": _data(lanes).start.clone(), "step": step, "small_step": lanes.absent()}
 
 
 # Steps are short: without inference mode, bookkeeping for autograd takes a third of their time.
@@ -160,11 +151,8 @@ def _signs(lanes: Lanes[Params], pairs: range) -> Tensor:
     return bits.flatten(2)[:, :, :m].to(lanes.dtype).mul_(2).sub_(1)
 
 
+@once
 def _data(lanes: Lanes[Params]) -> Data:
-    return lanes.once("data", lambda: _make_data(lanes))
-
-
-def _make_data(lanes: Lanes[Params]) -> Data:
     p = lanes.shape
     inputs: Inputs = drawn_inputs(lanes, p.samples, p.dim)
     direction = lanes.normal("target", 1, p.dim)
@@ -175,14 +163,5 @@ def _make_data(lanes: Lanes[Params]) -> Data:
     return Data(inputs.variance, torch.bmm(target, inputs.axes)[:, 0], torch.bmm(w, inputs.axes), jumps)
 
 
-task = Task(
-    name="label_noise_sgd.oscillation",
-    version=1,
-    params=Params,
-    metrics=METRICS,
-    init=init,
-    advance=advance,
-    measure=measure,
-    block=BLOCK,
-    small={"samples": 12, "dim": 4, "width": 5},
-)
+_SMALL = {"samples": 12, "dim": 4, "width": 5}
+task = Task("label_noise_sgd.oscillation", Params, METRICS, init, advance, measure, block=BLOCK, small=_SMALL)

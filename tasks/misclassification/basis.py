@@ -18,10 +18,7 @@ from torch import Tensor
 from mislabel.tasks.blocks import stretches
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.misclassification.noisy_loss import (
-    LOSS_HELP,
-    LOSSES,
-    NOISE_HELP,
-    SMOOTHING_HELP,
+    NoisyLoss,
     label_chances,
     loss_of,
     mean_chances,
@@ -30,23 +27,16 @@ from mislabel.tasks.misclassification.noisy_loss import (
 )
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
-from mislabel.tasks.training import Training
 
 _gated = torch.ops.aten.threshold_backward
 
 
 @dataclass(frozen=True, kw_only=True)
-class Params(Training):
+class Params(NoisyLoss):
     steps: int = shape(20_000, at_least=1, help="SGD steps, one sample each, drawn with replacement")
     dim: int = shape(30, at_least=1, help="input dimension d; the inputs are the d standard basis vectors")
     width: int = shape(200, at_least=2, help="neurons m = 2k; output weights are fixed, half 1 and half −1")
-    loss: str = shape("hinge", choices=LOSSES, help=LOSS_HELP)
-    noise_rate: float = knob(1.0, between=(0, 1), help=NOISE_HELP)
-    smoothing: float = knob(0.0, between=(0, 1), help=SMOOTHING_HELP)
     learning_rate: float = knob(0.01, above=0, help="learning rate h of SGD; Theorem 4 has h ≥ 1 and h ≤ 1/k")
-    hinge_offset: float = knob(
-        0.0, at_least=0, help="offset β of the hinge loss max(0, β − y·N(x)); unused by the logistic loss"
-    )
     init_scale: float = knob(1.0, at_least=0, help="initial first-layer weights are U[−1, 1] times this")
 
 
@@ -132,14 +122,5 @@ def _output_weights(lanes: Lanes[Params]) -> Tensor:
     return torch.cat([half, -half])
 
 
-task = Task(
-    name="misclassification.basis",
-    version=1,
-    params=Params,
-    metrics=METRICS,
-    init=init,
-    advance=advance,
-    measure=measure,
-    conflicts=conflicts,
-    small={"dim": 4, "width": 8},
-)
+_SMALL = {"dim": 4, "width": 8}
+task = Task("misclassification.basis", Params, METRICS, init, advance, measure, conflicts=conflicts, small=_SMALL)

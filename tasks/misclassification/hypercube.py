@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from mislabel.tasks.blocks import BLOCK, blocks, lane_rows, stretches
-from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.lanes import Lanes, once
 from mislabel.tasks.misclassification import two_layers
 from mislabel.tasks.misclassification.noisy_loss import NOISE_HELP, label_chances, loss_of, mean_chances, strengths
 from mislabel.tasks.misclassification.two_layers import (
@@ -63,8 +63,7 @@ METRICS = {
     "test_active_neurons": Metric("mean number of neurons that fire on a test point"),
     "dead_neurons": Metric("number of neurons that fire on no test point"),
     "interpolation_step": Metric(
-        f"first step with train_error 0; checked after every epoch (n steps, rounded up to a multiple of {BLOCK})",
-        may_be_absent=True,
+        f"first step with train_error 0; checked after every n steps, rounded up to {BLOCK}s", may_be_absent=True
     ),
     "interpolation_test_error": Metric("test_error at interpolation_step", may_be_absent=True),
     "interpolation_active_neurons": Metric("active_neurons at interpolation_step", may_be_absent=True),
@@ -84,8 +83,7 @@ class Data:
 
 def init(lanes: Lanes[Params]) -> State:
     _data(lanes)
-    never = lanes.absent()
-    return {**initial_layers(lanes), **dict.fromkeys(_EVENTS, never)}
+    return {**initial_layers(lanes), **dict.fromkeys(_EVENTS, lanes.absent())}
 
 
 # Steps are short: without inference mode, bookkeeping for autograd takes a third of their time.
@@ -142,11 +140,9 @@ def _note_interpolation(data: Data, s: dict[str, Tensor], step: int) -> None:
         s["interpolation_active_neurons"][lanes] = seen(lanes, data.x).firing.sum(dim=1).double()
 
 
+@once
 def _data(lanes: Lanes[Params]) -> Data:
-    p = lanes.shape
-    return lanes.once(
-        "data", lambda: Data(*_points(lanes, "train", p.samples), *_points(lanes, "test", p.test_samples))
-    )
+    return Data(*_points(lanes, "train", lanes.shape.samples), *_points(lanes, "test", lanes.shape.test_samples))
 
 
 def _points(lanes: Lanes[Params], name: str, count: int) -> tuple[Tensor, Tensor]:
@@ -159,14 +155,5 @@ def _points(lanes: Lanes[Params], name: str, count: int) -> tuple[Tensor, Tensor
     return (x if lanes.shape.biases == "none" else torch.cat([x, torch.ones_like(x[:, :, :1])], dim=2)), y
 
 
-task = Task(
-    name="misclassification.hypercube",
-    version=1,
-    params=Params,
-    metrics=METRICS,
-    init=init,
-    advance=advance,
-    measure=measure,
-    block=BLOCK,
-    small={"dim": 4, "width": 8, "samples": 16, "test_samples": 30},
-)
+_SMALL = {"dim": 4, "width": 8, "samples": 16, "test_samples": 30}
+task = Task("misclassification.hypercube", Params, METRICS, init, advance, measure, block=BLOCK, small=_SMALL)

@@ -49,22 +49,14 @@ class Params(NetworkParams, ImageTraining):
     width: int = shape(600, at_least=0, help=WIDTH_HELP)
     batch: int = shape(1, at_least=0, help=BATCH_HELP)
     drops: str = shape("every 5", help=DROPS_HELP)
-    loss: str = shape(
-        "logistic", choices=LOSSES, help="sum of the k outputs' logistic losses, or cross entropy of their softmax"
-    )
+    loss: str = shape("logistic", choices=LOSSES, help="sum of k logistic losses, or cross entropy of the softmax")
     trained: str = shape(
-        "both",
-        choices=("both", "first"),
-        help="which layers are trained; first: only with network fc, depth 1, batch 1",
+        "both", choices=("both", "first"), help="which layers are trained; first: only for network fc, depth 1, batch 1"
     )
     augmentation: str = shape(
-        "none",
-        choices=("none", "shifts", "shifts_and_flips"),
-        help="of training images: random shifts by up to 4 pixels, with random mirroring",
+        "none", choices=("none", "shifts", "shifts_and_flips"), help="shifts by up to 4 pixels, and random mirroring"
     )
-    seen_samples: int = shape(
-        10_000, at_least=0, help="training images used for measuring, equally many per class; 0: all"
-    )
+    seen_samples: int = shape(10_000, at_least=0, help="training images for measuring, equally many per class; 0: all")
     learning_rate: float = knob(0.01, above=0, help=f"h: {RATE_HELP}")
     noise_rate: float = knob(
         0.1,
@@ -85,24 +77,16 @@ METRICS = {
     "test_error": Metric("the same on the test images"),
     "train_loss": Metric("mean loss on the true labels of the measured training images"),
     "test_loss": Metric("mean loss on the test images"),
-    "active_share": Metric(
-        "share of the last hidden layer's neurons that fire on a measured training image, mean over images"
-    ),
-    "active_neurons": Metric(
-        "mean number of the last hidden layer's neurons that fire on a measured training image (Definition 1)"
-    ),
+    "active_share": Metric("share of the last hidden layer that fires on a measured training image, mean over images"),
+    "active_neurons": Metric("mean number of last hidden neurons that fire on a measured image (Definition 1)"),
     "test_active_share": Metric("active_share on the test images"),
-    "class_neurons": Metric(
-        "neurons of the last hidden layer that fire at least twice as often for one class as for any other"
-    ),
+    "class_neurons": Metric("last hidden neurons that fire at least twice as often for one class as for any other"),
     "test_class_neurons": Metric("class_neurons on the test images"),
     "dead_neurons": Metric("neurons of the last hidden layer that fire on no measured training image"),
     "first_norm": Metric("norm of the first layer's weights"),
     "epoch": Metric("epochs of training so far"),
     "layer_active_share": Metric("active_share of each hidden layer, from first to last", per="layer"),
-    "neuron_firing": Metric(
-        "share of measured training images on which each neuron of the last hidden layer fires", per="neuron"
-    ),
+    "neuron_firing": Metric("share of measured training images on which each last hidden neuron fires", per="neuron"),
     "class_firing": Metric("the same for each class's images; sorted by neuron, then by class", per="class"),
 }
 _LAYERS = ("layer1.weight", "layer1.bias", "output.weight", "output.bias")
@@ -194,10 +178,8 @@ def _rates(lanes: Lanes[Params], stretch: range, per_epoch: int) -> Tensor:
 
 def _training_loss(lanes: Lanes[Params], outputs: Tensor, index: Tensor, step: int) -> Tensor:
     y = image_training.loaded(lanes).train_y[index]  # l b
-    targets = _targets(lanes, image_training.padded_to_batch(lanes, y)[:, None], range(step, step + 1))[
-        :, 0, : y.shape[1]
-    ]
-    return _losses(lanes, outputs, targets).mean(dim=1)
+    targets = _targets(lanes, image_training.padded_to_batch(lanes, y)[:, None], range(step, step + 1))  # l 1 b k
+    return _losses(lanes, outputs, targets[:, 0, : y.shape[1]]).mean(dim=1)
 
 
 def _targets(lanes: Lanes[Params], y: Tensor, steps: range) -> Tensor:
@@ -222,17 +204,18 @@ def _augmented(lanes: Lanes[Params], x: Tensor, step: int) -> Tensor:
     return padded_crop_and_flip(lanes, "augmentation", x, step, flip_chance=flips, whole=lanes.shape.batch)
 
 
+_SMALL = {"width": 12, "samples": 100, "test_samples": 50}
 task = Task(
-    name="misclassification.images",
+    "misclassification.images",
+    Params,
+    METRICS,
+    init,
+    advance,
+    measure,
     version=2,
-    params=Params,
-    metrics=METRICS,
-    init=init,
-    advance=advance,
-    measure=measure,
     conflicts=conflicts,
     data=image_training.data_of,
     weights=lambda lanes, s: image_training.weights(_network(lanes), s),
     block=BLOCK,
-    small={"width": 12, "samples": 100, "test_samples": 50},
+    small=_SMALL,
 )

@@ -30,9 +30,7 @@ from mislabel.tasks.task import Metric, State, Task
 class Params(TwoLayers):
     steps: int = shape(1_000_000, at_least=1, help="SGD steps, one new input each")
     test_samples: int = shape(1000, at_least=1, help="test inputs, on which the network is measured")
-    learning_rate: float = knob(
-        1 / 30, above=0, help="learning rate h of SGD; 1/d² in the paper, which takes far more steps"
-    )
+    learning_rate: float = knob(1 / 30, above=0, help="learning rate h of SGD; 1/d² in the paper: far more steps")
 
 
 METRICS = {
@@ -91,14 +89,5 @@ def _inputs(lanes: Lanes[Params], name: str, which: range) -> Tensor:
     return gaussian_inputs(lanes, name, lanes.shape.dim, which, ending=lanes.shape.biases != "none")
 
 
-task = Task(
-    name="misclassification.network",
-    version=1,
-    params=Params,
-    metrics=METRICS,
-    init=init,
-    advance=advance,
-    measure=measure,
-    block=BLOCK,
-    small={"dim": 4, "width": 8, "test_samples": 30},
-)
+_SMALL = {"dim": 4, "width": 8, "test_samples": 30}
+task = Task("misclassification.network", Params, METRICS, init, advance, measure, block=BLOCK, small=_SMALL)

@@ -21,10 +21,7 @@ from mislabel.tasks.blocks import BLOCK, blocks, stretches
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.misclassification.gaussian import gaussian_inputs
 from mislabel.tasks.misclassification.noisy_loss import (
-    LOSS_HELP,
-    LOSSES,
-    NOISE_HELP,
-    SMOOTHING_HELP,
+    NoisyLoss,
     Pull,
     label_chances,
     loss_of,
@@ -34,23 +31,16 @@ from mislabel.tasks.misclassification.noisy_loss import (
 )
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
-from mislabel.tasks.training import Training
 
 
 @dataclass(frozen=True, kw_only=True)
-class Params(Training):
+class Params(NoisyLoss):
     steps: int = shape(30_000, at_least=1, help="SGD steps, one new input each")
     spacing: str = shape("linear", choices=("linear", "log"), help="spacing of the measured steps")
     dim: int = shape(30, at_least=1, help="input dimension d")
     test_samples: int = shape(1000, at_least=1, help="test inputs, on which losses and errors are measured")
-    loss: str = shape("hinge", choices=LOSSES, help=LOSS_HELP)
     bias: bool = shape(False, help="whether the neuron has a bias")
-    noise_rate: float = knob(1.0, between=(0, 1), help=NOISE_HELP)
-    smoothing: float = knob(0.0, between=(0, 1), help=SMOOTHING_HELP)
     learning_rate: float = knob(1 / 900, above=0, help="learning rate h of SGD; 1/d² in the paper")
-    hinge_offset: float = knob(
-        0.0, at_least=0, help="offset β of the hinge loss max(0, β − y·N(x)); unused by the logistic loss"
-    )
     init_scale: float = knob(1.0, at_least=0, help="initial weights (and bias) are U[−√3, √3] times this")
 
 
@@ -124,14 +114,5 @@ def _inputs(lanes: Lanes[Params], name: str, which: range) -> Tensor:
     return gaussian_inputs(lanes, name, lanes.shape.dim, which, ending=lanes.shape.bias)
 
 
-task = Task(
-    name="misclassification.neuron",
-    version=1,
-    params=Params,
-    metrics=METRICS,
-    init=init,
-    advance=advance,
-    measure=measure,
-    block=BLOCK,
-    small={"dim": 4, "test_samples": 30},
-)
+_SMALL = {"dim": 4, "test_samples": 30}
+task = Task("misclassification.neuron", Params, METRICS, init, advance, measure, block=BLOCK, small=_SMALL)

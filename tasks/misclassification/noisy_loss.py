@@ -8,6 +8,7 @@ move.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,16 +17,25 @@ from torch.nn import functional
 
 from mislabel.tasks.corruption import bernoulli
 from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.training import Training
 
-LOSSES = ("hinge", "logistic")
 NOISE_HELP = (
-    "p: at every step the label is replaced, with probability p, by +1 or −1 at random; so it is wrong with "
-    "probability p/2"
-)
-SMOOTHING_HELP = (
-    "label smoothing: this share of every label is spread evenly over +1 and −1; the same as noise_rate in expectation"
+    "p: at every step the label is replaced, with probability p, by a random sign; so p/2 of the labels are wrong"
 )
 LOSS_HELP = "hinge loss with offset hinge_offset, or logistic loss (cross entropy)"
+SMOOTHING_HELP = "this share of every label is spread evenly over +1 and −1; the same as noise_rate in expectation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyLoss(Training):
+    """Parameters of tasks with these losses. Tasks set their own defaults."""
+
+    loss: str = shape("hinge", choices=("hinge", "logistic"), help=LOSS_HELP)
+    noise_rate: float = knob(1.0, between=(0, 1), help=NOISE_HELP)
+    smoothing: float = knob(0.0, between=(0, 1), help=SMOOTHING_HELP)
+    hinge_offset: float = knob(0.0, at_least=0, help="β of the hinge loss max(0, β − y·N(x)); not in the logistic loss")
+
 
 Pull = Callable[[Tensor, Tensor, Tensor], Tensor]
 """The pull on an output (l,), from the largest pulls of its label up (l,) and down (l,), see `strengths`."""

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from mislabel.tasks.lanes import Lanes
-from mislabel.tasks.misclassification.noisy_loss import LOSS_HELP, LOSSES, NOISE_HELP, SMOOTHING_HELP, pull_of
+from mislabel.tasks.misclassification.noisy_loss import LOSS_HELP, NoisyLoss, pull_of
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State
-from mislabel.tasks.training import Training
 
 # Inputs are processed in parts, because their preactivations are by far the largest tensors.
 _PART = 128
@@ -24,20 +23,15 @@ _gated = torch.ops.aten.threshold_backward.grad_input
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwoLayers(Training):
+class TwoLayers(NoisyLoss):
     """Parameters that the tasks with two-layer networks share. Tasks set their own defaults."""
 
     dim: int = shape(30, at_least=1, help="input dimension d")
     width: int = shape(120, at_least=1, help="neurons m; 4d in the paper")
-    loss: str = shape("logistic", choices=LOSSES, help=LOSS_HELP)
+    loss: str = shape("logistic", choices=("hinge", "logistic"), help=LOSS_HELP)
     trained: str = shape("both", choices=("both", "first"), help="which layers are trained, each with its biases")
     biases: str = shape("both", choices=("both", "hidden", "none"), help="which layers have biases")
-    noise_rate: float = knob(1.0, between=(0, 1), help=NOISE_HELP)
-    smoothing: float = knob(0.0, between=(0, 1), help=SMOOTHING_HELP)
     learning_rate: float = knob(1 / 900, above=0, help="learning rate h of SGD")
-    hinge_offset: float = knob(
-        0.0, at_least=0, help="offset β of the hinge loss max(0, β − y·N(x)); unused by the logistic loss"
-    )
     init_scale: float = knob(1.0, at_least=0, help="initial first-layer weights are U[−√3, √3] times this")
     output_scale: float = knob(1.0, at_least=0, help="initial output weights are U[−√3, √3] times this")
     bias_scale: float = knob(0.0, at_least=0, help="initial biases are U[−√3, √3] times this")

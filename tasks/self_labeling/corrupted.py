@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.lanes import Lanes, once
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
 from mislabel.tasks.training import Training
@@ -42,9 +42,7 @@ class Params(Training):
     test_crops: int = shape(20, at_least=1, help="test crops per sample")
     dim: int = shape(20, at_least=2, help="input dimension d")
     width: int = shape(200, at_least=2, help="neurons k; output weights are fixed, half 1/√k and half −1/√k")
-    activation: str = shape(
-        "softplus", choices=("softplus", "sigmoid", "tanh"), help="activation φ of the hidden layer"
-    )
+    activation: str = shape("softplus", choices=("softplus", "sigmoid", "tanh"), help="hidden layer's activation φ")
     positive: str = shape(
         "other",
         choices=("other", "fresh", "fixed", "centre", "same"),
@@ -59,22 +57,12 @@ class Params(Training):
     )
     radius: float = knob(0.3, between=(0, 1), help="ε: largest distance of a crop from its sample")
     separation: float = knob(1.0, above=0, at_most=2, help="δ: distance between the labels of neighbouring classes")
-    alpha: float = knob(
-        0.8,
-        between=(0, 1),
-        help="α: weight of the network's output f(x̃) in the refined label; 0 trains on the given labels",
-    )
+    alpha: float = knob(0.8, between=(0, 1), help="α: weight of f(x̃) in the refined label; 0: train on given labels")
     alpha_start: float = knob(0.0, between=(0, 1), help="α at step 0, if alpha_steps is not 0")
-    alpha_steps: int = knob(
-        0,
-        at_least=0,
-        help="steps over which α_t goes linearly from alpha_start to alpha; 0: α_t is alpha from the start",
-    )
+    alpha_steps: int = knob(0, at_least=0, help="steps of a linear change of α from alpha_start to alpha; 0: no change")
     init_scale: float = knob(1.0, above=0, help="standard deviation of the initial first-layer weights")
     step_size: float = knob(
-        0.3,
-        above=0,
-        help="η·n/K, with η the learning rate of gradient descent on ½Σ(ỹ − f)²; the theory assumes at most 1/(2·‖C‖²)",
+        0.3, above=0, help="η·n/K, η: learning rate of gradient descent on ½Σ(ỹ − f)²; in theory at most 1/(2·‖C‖²)"
     )
 
 
@@ -84,10 +72,8 @@ def conflicts(params: Params) -> Iterable[str]:
     if params.classes > params.samples:
         yield f"classes: {params.classes} classes need as many samples, not {params.samples}"
     if (params.classes - 1) * params.separation > 2:
-        yield (
-            f"separation: {params.classes} labels {params.separation:g} apart don't fit into [-1, 1]; "
-            f"make it at most {2 / (params.classes - 1):g}"
-        )
+        text = f"{params.classes} labels {params.separation:g} apart don't fit into [-1, 1]"
+        yield f"separation: {text}; make it at most {2 / (params.classes - 1):g}"
     if params.positive == "other" and params.crops < 2:
         yield "crops: a single crop has no other; make it at least 2"
 
@@ -101,15 +87,11 @@ METRICS = {
     "train_loss": Metric("mean of ½(ỹ − f)² over the training crops"),
     "train_error": Metric("‖f − y*‖/√n on the training crops: distance of the outputs from the true labels"),
     "train_accuracy": Metric("share of training crops on which f is nearest to the true label"),
-    "memorized_share": Metric(
-        "share of the crops with a wrong label on which f is nearest to that label", may_be_absent=True
-    ),
+    "memorized_share": Metric("share of crops with a wrong label on which f is nearest to it", may_be_absent=True),
     "test_error": Metric("‖f − y*‖/√n on the test crops"),
     "test_accuracy": Metric("share of test crops on which f is nearest to the true label"),
     "weight_distance": Metric("Frobenius distance of W from its initial value"),
-    "smallest_eigenvalue": Metric(
-        "λ(C) of Assumption 2, with the expectation replaced by the mean over the initial neurons"
-    ),
+    "smallest_eigenvalue": Metric("λ(C) of Assumption 2, with the mean over initial neurons as the expectation"),
     "centre_distance": Metric("smallest distance between two samples"),
     "true_label": Metric("true label y* of each training crop", per="crop"),
     "given_label": Metric("given label y of each training crop", per="crop"),
@@ -132,9 +114,8 @@ class Data:
 
 
 def init(lanes: Lanes[Params]) -> State:
-    never = lanes.absent()
     step = torch.zeros(len(lanes), dtype=torch.int64, device=lanes.device)
-    return {"w": _data(lanes).start.clone(), "step": step, "recovery_step": never}
+    return {"w": _data(lanes).start.clone(), "step": step, "recovery_step": lanes.absent()}
 
 
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
@@ -268,11 +249,8 @@ def _least_distance(centres: Tensor) -> Tensor:
     return distance.masked_fill(itself, torch.inf).amin(dim=(1, 2))
 
 
+@once
 def _data(lanes: Lanes[Params]) -> Data:
-    return lanes.once("data", lambda: _make_data(lanes))
-
-
-def _make_data(lanes: Lanes[Params]) -> Data:
     p = lanes.shape
     start = lanes.normal("w", p.width, p.dim) * lanes.column("init_scale")
     centres = functional.normalize(lanes.normal("centres", p.samples, p.dim), dim=2)
@@ -310,14 +288,5 @@ def _crops(lanes: Lanes[Params], centres: Tensor, name: str, count: int, step: i
     return (angle.cos() * centre + angle.sin() * tangent).flatten(1, 2)
 
 
-task = Task(
-    name="self_labeling.corrupted",
-    version=1,
-    params=Params,
-    metrics=METRICS,
-    init=init,
-    advance=advance,
-    measure=measure,
-    conflicts=conflicts,
-    small={"samples": 3, "crops": 6, "test_crops": 2, "dim": 4, "width": 8},
-)
+_SMALL = {"samples": 3, "crops": 6, "test_crops": 2, "dim": 4, "width": 8}
+task = Task("self_labeling.corrupted", Params, METRICS, init, advance, measure, conflicts=conflicts, small=_SMALL)

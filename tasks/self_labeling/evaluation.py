@@ -29,24 +29,16 @@ _TOGETHER = 512
 class Evaluation:
     """Parameters of tasks that evaluate features: derive Params from it, in addition to those of training."""
 
-    bank: int = shape(
-        0, at_least=0, help="training images for nearest neighbours and linear probe, evenly chosen; 0: all"
-    )
+    bank: int = shape(0, at_least=0, help="training images for neighbours and linear probe, evenly chosen; 0: all")
     neighbours: int = shape(50, at_least=1, help="number of nearest neighbours that vote (KNN)")
-    vote_temperature: float = shape(
-        0.05, at_least=1e-6, help="temperature of the neighbours' votes, exp(cosine/temperature)"
-    )
+    vote_temperature: float = shape(0.05, at_least=1e-6, help="temperature of the votes exp(cosine/temperature)")
     probe: str = shape(
-        "end",
-        choices=("never", "end", "always"),
-        help="when a linear probe is trained (slow): never, at the last step, or whenever metrics are measured",
+        "end", choices=("never", "end", "always"), help="when a linear probe is trained (slow): end is the last step"
     )
     probe_epochs: int = shape(200, at_least=1, help="training epochs of the linear probe")
     probe_rate: float = shape(0.01, at_least=1e-9, help="learning rate of the linear probe's optimizer (Adam)")
     corruption: str = shape(
-        "symmetric",
-        choices=("symmetric", "pair", "instance"),
-        help=f"only for noisy_… metrics; {corruption.CORRUPTION_HELP}",
+        "symmetric", choices=corruption.KINDS, help=f"only for noisy_… metrics; {corruption.CORRUPTION_HELP}"
     )
     noise_rate: float = knob(
         0.0,
@@ -57,9 +49,7 @@ class Evaluation:
 
 
 METRICS: Mapping[str, Metric] = {
-    "knn_accuracy": Metric(
-        "KNN accuracy: share of test images whose true class gets most votes of the nearest training images"
-    ),
+    "knn_accuracy": Metric("KNN: share of test images whose class gets most votes of the nearest training images"),
     "noisy_knn_accuracy": Metric("the same with noisy labels of the training images"),
     "probe_accuracy": Metric("test accuracy of a linear probe trained on the true labels", may_be_absent=True),
     "noisy_probe_accuracy": Metric("test accuracy of a linear probe trained on the noisy labels", may_be_absent=True),
@@ -120,7 +110,4 @@ def noisy_labels(lanes: Lanes[Any], data: Images) -> Tensor:
     def inputs(part: slice) -> Tensor:
         return data.train_x[part].to(lanes.device, lanes.dtype).flatten(1) / 255
 
-    def drawn() -> Tensor:
-        return corruption.corrupted(lanes, data.train_y, len(data.classes), inputs)
-
-    return lanes.once("labels", drawn)
+    return lanes.once("labels", lambda: corruption.corrupted(lanes, data.train_y, len(data.classes), inputs))

@@ -55,61 +55,33 @@ class Params(Evaluation, ImageTraining):
     frames: int = shape(11, at_least=2, help="how many times metrics are measured, including step 0 and the last step")
     spacing: str = shape("linear", choices=("linear", "log"), help="spacing of the measured steps")
     pixels: str = shape("standardized", choices=("unit", "standardized"), help=PIXELS_HELP)
-    network: str = shape(
-        "convnet",
-        choices=ENCODERS,
-        help="backbone of the encoder (convnet: 3×3 convolutions of stride 2 with batch norm)",
-    )
-    depth: int = shape(
-        0, at_least=0, help="convolutions of a convnet, or blocks of a resnet9 or resnet20; 0: the network's default"
-    )
-    width: int = shape(
-        0, at_least=0, help="channels of the first convolution of these networks; 0: the network's default"
-    )
+    network: str = shape("convnet", choices=ENCODERS, help="backbone (convnet: 3×3 convolutions, stride 2, batch norm)")
+    depth: int = shape(0, at_least=0, help="convolutions of a convnet, blocks of a resnet9 or resnet20; 0: the default")
+    width: int = shape(0, at_least=0, help="channels of the first convolution of these networks; 0: the default")
     stem: str = shape(
-        "small",
-        choices=("small", "imagenet"),
-        help="first layers of a resnet18, 34 or 50: for small images, or as for ImageNet",
+        "small", choices=("small", "imagenet"), help="stem of a resnet18, 34 or 50: for small images, or for ImageNet"
     )
     init_scale: float = knob(1.0, above=0, help="factor on the initial weights")
     head_layers: int = shape(3, at_least=1, help="dense layers of the projection head")
-    head_width: int = shape(
-        0, at_least=0, help="neurons in each hidden layer of the head; 0: as many as the backbone has features"
-    )
+    head_width: int = shape(0, at_least=0, help="neurons in each hidden layer of the head; 0: as many as features")
     embedding: int = shape(128, at_least=2, help="dimension of queries and keys")
     augmentation: str = shape(
-        "cifar10",
-        choices=tuple(AUGMENTATIONS),
-        help="weak augmentation: MoCo's for CIFAR-10 (no blur), or MoCo v2's for ImageNet",
+        "cifar10", choices=tuple(AUGMENTATIONS), help="weak augmentation of MoCo: cifar10 (no blur), or v2 for ImageNet"
     )
     smallest_crop: float = shape(
         0.0, at_least=0, at_most=1, help="smallest share of an image's area in a view; 0: as in MoCo (0.08 or 0.2)"
     )
     view_size: int = shape(0, at_least=0, help="height and width of views in pixels; 0: those of the images")
-    dictionary: int = shape(
-        4096, at_least=1, help="queue size b: number of keys in the dictionary, in addition to the batch's positives"
-    )
-    refinery: str = shape(
-        "both", choices=REFINERIES, help="which of p and q refine the labels of virtual queries (Eq. 5)"
-    )
+    dictionary: int = shape(4096, at_least=1, help="queue size b: keys in addition to the batch's positives")
+    refinery: str = shape("both", choices=REFINERIES, help="which of p and q refine labels of virtual queries (Eq. 5)")
     mixup: str = shape(
-        "momentum",
-        choices=MIXUPS,
-        help="what queries are mixed with (Eq. 8): nothing, other queries (vanilla), or positives (momentum)",
+        "momentum", choices=MIXUPS, help="queries are mixed (Eq. 8) not at all, with queries (vanilla), or positives"
     )
     mixup_views: str = shape(
-        "same",
-        choices=("same", "weak", "strong"),
-        help="views for mixing: those of query and positive, or additional weak or strong views",
+        "same", choices=("same", "weak", "strong"), help="views for mixing: query and positive, or additional ones"
     )
-    crops: str = shape(
-        "", help='multi-crop: sizes of the additional views, as in "224, 192, 160, 128, 96"; empty: one, of view_size'
-    )
-    decay_shape: str = shape(
-        "cosine",
-        choices=("cosine", "drops"),
-        help="schedule of the learning rate: cosine decay to 0 at the last step, or drops (see drops, drop)",
-    )
+    crops: str = shape("", help='multi-crop: sizes of additional views, as in "224, 192, 160"; empty: only view_size')
+    decay_shape: str = shape("cosine", choices=("cosine", "drops"), help="decay of the rate: cosine to 0, or see drops")
     optimizer: str = shape("momentum", choices=("sgd", "momentum"), help=OPTIMIZER_HELP)
     learning_rate: float = knob(0.03, above=0, help="initial learning rate of the optimizer (SGD)")
     weight_decay: float = knob(1e-4, at_least=0, help="weight decay (L2 penalty, as in torch's SGD) on all weights")
@@ -149,9 +121,7 @@ METRICS = {
     "beta": Metric("weight β of q in refined labels (Eq. 5), mean over queries"),
     "positive_similarity": Metric("mean cosine between a query and the key of its positive"),
     "key_similarity": Metric("mean cosine between a query and a key of the dictionary"),
-    "label_distance": Metric(
-        "mean ‖ỹ − y*‖ over queries; the ideal label y* is uniform over the keys of the query's class"
-    ),
+    "label_distance": Metric("mean ‖ỹ − y*‖ over queries; the ideal y* is uniform over keys of the query's class"),
     "one_hot_distance": Metric("mean ‖y − y*‖ of the one-hot labels y"),
     "label_class_mass": Metric("share of a refined label on keys of the query's class, mean over queries"),
     "label_others_class_mass": Metric("the same among the keys other than the positive", may_be_absent=True),
@@ -316,29 +286,22 @@ def _encoder(lanes: Lanes[Params]) -> Encoder:
     return encoder(lanes.shape, (channels, size or height, size or width))
 
 
+_SMALL = {"samples": 60, "test_samples": 20, "batch": 16, "depth": 2, "width": 4, "embedding": 8, "dictionary": 40} | {
+    "neighbours": 5,
+    "probe_epochs": 2,
+    "steps": 20,
+}
 task = Task(
-    name="self_labeling.sane",
-    version=1,
-    params=Params,
-    metrics=METRICS,
-    init=init,
-    advance=advance,
-    measure=measure,
+    "self_labeling.sane",
+    Params,
+    METRICS,
+    init,
+    advance,
+    measure,
     conflicts=conflicts,
     data=image_training.data_of,
     weights=weights,
-    small={
-        "samples": 60,
-        "test_samples": 20,
-        "batch": 16,
-        "depth": 2,
-        "width": 4,
-        "embedding": 8,
-        "dictionary": 40,
-        "neighbours": 5,
-        "probe_epochs": 2,
-        "steps": 20,
-    },
+    small=_SMALL,
 )
 
 
