@@ -20,11 +20,12 @@ def final(metric: str, where: Where | None = None) -> Measure:
     return lambda sweep: mean_of(at_end(sweep, metric, where))
 
 
-def difference(metric: str, first: Where, second: Where) -> Measure:
+def difference(metric: str, first: Where, second: Where, **both: float | str) -> Measure:
     """The metric at the end of the first runs minus that of the second runs, for seeds that both have."""
 
     def measure(sweep: Sweep) -> Estimate:
-        one, other = at_end(sweep, metric, first).align(at_end(sweep, metric, second), join="inner")
+        values = [at_end(sweep, metric, {**where, **both}) for where in (first, second)]
+        one, other = values[0].align(values[1], join="inner")
         return mean_of(one - other)
 
     return measure

@@ -17,6 +17,7 @@ _SMOOTHING = {"without label smoothing": _CLEAN, "with label smoothing 0.1": _SM
 _SAME_ORDER = Region(1 / 3, 3)
 # Figure 2's dimension d and learning rate h.
 _DIM, _RATE = 30, 30**-2
+_LEVEL = float(theory.hinge_level(_DIM, _RATE))
 
 
 def _linearity(sweep: Sweep) -> Estimate:
@@ -27,6 +28,10 @@ def _linearity(sweep: Sweep) -> Estimate:
         falling = run[run["weight_norm"] > run["weight_norm"].iloc[0] / 5]
         squares.append(float(np.corrcoef(falling["step"], falling["weight_norm"])[0, 1] ** 2))
     return mean_of(squares)
+
+
+def _logistic_level(sweep: Sweep) -> Estimate:
+    return mean_of(at_end(sweep, "weight_norm", _LOGISTIC) / _LEVEL)
 
 
 def _largest_layer(sweep: Sweep) -> Estimate:
@@ -92,11 +97,7 @@ CLAIMS = {
         ),
         "Figure 2: the norm levels off near d·h (cross entropy)": Claim(
             "norm at the end over d·h",
-            Rule(
-                _SAME_ORDER,
-                lambda sweep: mean_of(at_end(sweep, "weight_norm", _LOGISTIC) / theory.hinge_level(_DIM, _RATE)),
-                theory=float(theory.logistic_level(_DIM, _RATE) / theory.hinge_level(_DIM, _RATE)),
-            ),
+            Rule(_SAME_ORDER, _logistic_level, theory=float(theory.logistic_level(_DIM, _RATE)) / _LEVEL),
         ),
     },
     "misclassification/fig3": {
@@ -203,20 +204,11 @@ CLAIMS = {
         ),
         "Section 2: label noise makes activations sparser even if only one layer of weights is trained": Claim(
             "active share, p = 0 minus p = 0.1, only the first layer trained",
-            at_least(
-                0.02, difference("active_share", {**_NO_NOISE, "trained": "first"}, {**_TENTH, "trained": "first"})
-            ),
+            at_least(0.02, difference("active_share", _NO_NOISE, _TENTH, trained="first")),
         ),
         "Section 6.4: ten logistic losses make activations sparser than the cross entropy of a softmax": Claim(
             "active share at p = 0.1, softmax minus logistic losses, both layers trained",
-            at_least(
-                0.0,
-                difference(
-                    "active_share",
-                    {**_TENTH, "trained": "both", "loss": "softmax"},
-                    {**_TENTH, "trained": "both", **_LOGISTIC},
-                ),
-            ),
+            at_least(0.0, difference("active_share", {"loss": "softmax"}, _LOGISTIC, trained="both", noise_rate=0.1)),
         ),
     },
 }

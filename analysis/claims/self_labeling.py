@@ -10,6 +10,7 @@ from mislabel.analysis.sweep import Sweep
 # Theorem 2's setting: the weight α of the network's own labels, and shares ρ of wrong labels.
 _ALPHA = 0.8
 _RHO = {rho: {"alpha": _ALPHA, "corruption": rho} for rho in (0.1, 0.2, 0.3, 0.4)}
+_REFINED_ERROR = float(theory.refined_over_given_error(_ALPHA, 0.2))
 
 _MOCO = {"refinery": "none", "mixup": "none"}
 _MIXUP_ONLY = {"refinery": "none", "mixup": "momentum"}
@@ -172,11 +173,7 @@ CLAIMS = {
     "self-labeling/theorem2": {
         "Theorem 2: refined labels are closer to the truth than the given ones": Claim(
             "‖ỹ − y*‖ over ‖y − y*‖, ρ = 0.2",
-            at_most(
-                0.9,
-                ratio("label_error", "given_label_error", _RHO[0.2]),
-                theory=float(theory.refined_over_given_error(_ALPHA, 0.2)),
-            ),
+            at_most(0.9, ratio("label_error", "given_label_error", _RHO[0.2]), theory=_REFINED_ERROR),
         ),
         "Theorem 2: below a level of corruption all labels are recovered": Claim(
             "share of runs in which all labels are recovered, ρ = 0.1", at_least(0.6, _all_recovered, theory=1.0)

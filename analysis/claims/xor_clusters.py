@@ -11,6 +11,7 @@ from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, mea
 from mislabel.analysis.sweep import Sweep
 
 _LOW, _HIGH, _SMALL_START = {"dim": 20}, {"dim": 2000}, {"init_scale": 0.001}
+_QUARTER = {"noise_rate": 0.25, "init_scale": 0.1, "step_size": 0.1, "width": 256}
 
 
 def _theorem_holds(sweep: Sweep) -> Estimate:
@@ -91,21 +92,11 @@ CLAIMS = {
     "xor-clusters/beyond": {
         "Beyond the paper: at T the network ignores the noise in up to a quarter of the labels (Theorem 1)": Claim(
             "clean test accuracy at T, noise rate 0.25, init scale 0.1, step size 0.1, width 256",
-            at_least(
-                0.99,
-                final(
-                    "early_clean_test_accuracy", {"noise_rate": 0.25, "init_scale": 0.1, "step_size": 0.1, "width": 256}
-                ),
-            ),
+            at_least(0.99, final("early_clean_test_accuracy", _QUARTER)),
         ),
         "Beyond the paper: wider networks are at least as good at T (Assumption A5)": Claim(
             "clean test accuracy at T, width 256 minus width 16, noise rate 0.15",
-            at_least(
-                0.0,
-                difference(
-                    "early_clean_test_accuracy", {"noise_rate": 0.15, "width": 256}, {"noise_rate": 0.15, "width": 16}
-                ),
-            ),
+            at_least(0.0, difference("early_clean_test_accuracy", {"width": 256}, {"width": 16}, noise_rate=0.15)),
         ),
         "Beyond the paper: the noise rate must be small (Assumption A4)": Claim(
             "clean test accuracy at T, noise rate 0.05 minus 0.45",

@@ -18,7 +18,11 @@ _LOCK = 0x6D69736C
 def only_one(uri: str) -> Iterator[None]:
     """Hold the database's lock. An MLflow server needs none: it alone creates its tables."""
     if uri.startswith("postgresql"):
-        with _locked_database(uri):
+        from sqlalchemy import NullPool, create_engine, text
+
+        # The lock lasts as long as the connection.
+        with create_engine(uri, poolclass=NullPool).connect() as connection:
+            connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
             yield
     elif uri.startswith("sqlite:///"):
         database = Path(uri.removeprefix("sqlite:///"))
@@ -26,13 +30,4 @@ def only_one(uri: str) -> Iterator[None]:
         with locked(database.with_name(f".{database.name}.lock")):
             yield
     else:
-        yield
-
-
-@contextmanager
-def _locked_database(uri: str) -> Iterator[None]:
-    from sqlalchemy import NullPool, create_engine, text
-
-    with create_engine(uri, poolclass=NullPool).connect() as connection:  # the lock lasts as long as the connection
-        connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
         yield

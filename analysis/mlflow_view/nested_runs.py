@@ -17,8 +17,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mislabel.analysis.mlflow_view.points import Point, Span, finals_of, points_of
-from mislabel.analysis.statistics.pareto import on_front
+from mislabel.analysis.mlflow_view.points import Point, finals_of, points_of
+from mislabel.analysis.statistics.ranking import on_front
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.formatting import count, value_text, with_interval
 from mislabel.sweeps.spec.model import spec_from_stored
@@ -189,9 +189,7 @@ class Results:
             ended=ended,
             params=params,
             tags=tags,
-            points=list(
-                points_of(finals, curve, Span(started, ended, int(runs["step"].max())), self.spec.track.points)
-            ),
+            points=list(points_of(finals, curve, (started, ended), int(runs["step"].max()), self.spec.track.points)),
         )
 
     def name(self, run: "pd.Series[Any]") -> str:

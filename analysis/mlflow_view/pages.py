@@ -43,27 +43,19 @@ class Pages:
     def _find(self) -> None:
         """Read the existing pages. Delete duplicates, and nested runs whose parent was deleted."""
         ours = [run for run in self._all_runs() if run.data.tags.get("mislabel.record") == self._record]
-        spare = []
+        ours.sort(key=lambda run: run.data.tags.get("mislabel.kind") != "sweep")  # the parent comes first
         for run in ours:
-            if run.data.tags.get("mislabel.kind") == "sweep":
-                if self._parent:
-                    spare.append(run.info.run_id)
-                else:
-                    self._parent = run.info.run_id
-                    self._parent_digest = run.data.tags.get("mislabel.digest", "")
-        for run in ours:
-            tags = run.data.tags
-            if tags.get("mislabel.kind") == "sweep":
-                continue
+            run_id, tags, digest = run.info.run_id, run.data.tags, run.data.tags.get("mislabel.digest", "")
             key = tags.get("mislabel.run") or tags.get("mislabel.cell", "")
-            if tags.get("mlflow.parentRunId") != self._parent or key in self._nested:
-                spare.append(run.info.run_id)
-            else:
-                self._nested[key] = (run.info.run_id, tags.get("mislabel.digest", ""))
+            is_sweep = tags.get("mislabel.kind") == "sweep"
+            if is_sweep and not self._parent:
+                self._parent, self._parent_digest = run_id, digest
+            elif not is_sweep and tags.get("mlflow.parentRunId") == self._parent and key not in self._nested:
+                self._nested[key] = (run_id, digest)
                 if _FRONT in tags:
                     self._front.add(key)
-        for run_id in spare:
-            self._client.delete_run(run_id)
+            else:
+                self._client.delete_run(run_id)
 
     def _all_runs(self) -> Iterator[Any]:
         token = None

@@ -18,41 +18,32 @@ class Point:
     step: int
 
 
-@dataclass(frozen=True)
-class Span:
-    """Start and end of training in milliseconds since 1970, and the last step."""
-
-    started: int
-    ended: int
-    last: int
-
-    def time(self, step: int) -> int:
-        """Roughly when this step was reached."""
-        return self.started + (self.ended - self.started) * step // max(1, self.last)
-
-
 def finals_of(values: pd.DataFrame) -> dict[str, Summary]:
     """The summary over runs of each column that has a value."""
     found = {str(name): summary(values[name]) for name in values.columns}
     return {name: final for name, final in found.items() if final.n}
 
 
-def points_of(finals: dict[str, Summary], curves: pd.DataFrame | None, span: Span, most: int) -> Iterator[Point]:
+def points_of(
+    finals: dict[str, Summary], curves: pd.DataFrame | None, span: tuple[int, int], last: int, most: int
+) -> Iterator[Point]:
     """At most `most` points per metric, of which the last is its mean at the end; and its standard deviation.
 
-    `curves` has a column per metric and a row per step.
+    `curves` has a column per metric and a row per step. `span` is the start and end of training, in milliseconds.
     """
+    started, ended = span
     if curves is not None:
         steps = curves.index.to_numpy()
         for name, values in zip(curves.columns, curves.to_numpy().T, strict=True):
             held = np.isfinite(values)
             for step, value in _thinned(steps[held], values[held], most):
-                if step < span.last:
-                    yield Point(name, _rounded(value), span.time(step), step)
+                if step < last:
+                    roughly = started + (ended - started) * step // max(1, last)
+                    yield Point(name, _rounded(value), roughly, step)
     for name, final in finals.items():
-        yield Point(name, _rounded(final.mean), span.ended, span.last)
+        yield Point(name, _rounded(final.mean), ended, last)
         if final.n > 1 and f"{name}_std" not in finals:
-            yield Point(f"{name}_std", _rounded(final.std), span.ended, span.last)
+            yield Point(f"{name}_std", _rounded(final.std), ended, last)
 
 
 def _thinned(steps: np.ndarray, values: np.ndarray, most: int) -> Iterator[tuple[int, float]]:

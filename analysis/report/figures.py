@@ -5,9 +5,8 @@ Figures are made without pyplot, so that drawing one changes neither the backend
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.sweeps.errors import MislabelError
@@ -69,17 +68,8 @@ def curve_figure(
     return figure
 
 
-@dataclass(frozen=True)
-class _Line:
-    """One line of a panel: the rows of one value of the parameters by which lines differ."""
-
-    rows: "pd.DataFrame"
-    label: str
-    colour: tuple[float, float, float, float]
-    style: str
-
-
-def _lines(table: "pd.DataFrame", names: Sequence[str]) -> Iterator[_Line]:
+def _lines(table: "pd.DataFrame", names: Sequence[str]) -> "Iterator[tuple[pd.DataFrame, dict[str, Any]]]":
+    """The rows of each line, one per value of the parameters, and the properties with which to draw it."""
     import matplotlib
 
     levels = [sorted(table[name].unique()) for name in names]
@@ -89,15 +79,14 @@ def _lines(table: "pd.DataFrame", names: Sequence[str]) -> Iterator[_Line]:
         colour = colours(0.9 * ranks[0] / max(1, len(levels[0]) - 1))
         style = _STYLES[ranks[1] % len(_STYLES)] if len(ranks) > 1 else "-"
         label = ", ".join(map(value_text, value))
-        yield _Line(rows, label, colour, style)
+        yield rows, {"label": label, "color": colour, "linestyle": style, "linewidth": 1.5}
 
 
 def _draw_lines(axis: "Axes", sweep: SweepTables, metric: str, by: Sequence[str]) -> None:
     table = sweep.curve(metric, by)
-    for line in _lines(table, by):
-        rows = line.rows
-        axis.plot(rows["step"], rows["mean"], line.style, color=line.colour, label=line.label, linewidth=1.5)
-        axis.fill_between(rows["step"], rows["low"], rows["high"], color=line.colour, alpha=0.15, linewidth=0)
+    for rows, look in _lines(table, by):
+        axis.plot(rows["step"], rows["mean"], **look)
+        axis.fill_between(rows["step"], rows["low"], rows["high"], color=look["color"], alpha=0.15, linewidth=0)
     if _are_dense_at_the_start(sorted(table["step"].unique())):
         axis.set_xscale("symlog", linthresh=1)
     _finish(axis, metric.replace("_", " "), "step")
@@ -117,11 +106,10 @@ def _draw_histogram(axis: "Axes", sweep: SweepTables, metric: str, by: Sequence[
     table = table[table["step"] == step].merge(sweep.read("runs", ["run_id", *by]), on="run_id")
     values = np.concatenate(table["values"].to_list())
     edges = np.histogram_bin_edges(values[np.isfinite(values)], bins="auto")
-    for line in _lines(table, by):
-        kept = np.concatenate(line.rows["values"].to_list())
+    for rows, look in _lines(table, by):
+        kept = np.concatenate(rows["values"].to_list())
         counts, _ = np.histogram(kept[np.isfinite(kept)], edges)
-        shares = counts / max(1, counts.sum())
-        axis.stairs(shares, edges, color=line.colour, linestyle=line.style, label=line.label, linewidth=1.5)
+        axis.stairs(counts / max(1, counts.sum()), edges, **look)
     _finish(axis, f"{metric.replace('_', ' ')} at step {step:,}", "value")
     axis.set_ylabel("share", fontsize=9)
 

@@ -1,13 +1,13 @@
-"""The table of cells with several metrics, best cell first."""
+"""The table of cells with several metrics, best cell first, and the Pareto front: cells that no other cell dominates."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from mislabel.analysis.statistics.pareto import on_front
 from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.spec.model import Objective
 from mislabel.sweeps.statistics import comparable
 
 COUNTS = ("runs", "diverged", "stopped", "step")
@@ -53,11 +53,30 @@ def front_of(sweep: SweepTables, cells: pd.Series) -> pd.Series:
     A cell is not on the front if one of its runs was stopped early or has no value.
     """
     objectives = sweep.spec.metric
-    means = pd.DataFrame({objective.name: _comparable_means(sweep, objective.name) for objective in objectives})
+    tables = {
+        objective.name: sweep.cells(objective.name, by="cell_id").set_index("cell_id") for objective in objectives
+    }
+    means = pd.DataFrame({name: table["mean"].where(comparable(table)) for name, table in tables.items()})
     front = pd.Series(on_front(means.to_numpy(), objectives), means.index)
     return cells.map(front).astype(bool)
 
 
-def _comparable_means(sweep: SweepTables, metric: str) -> pd.Series:
-    table = sweep.cells(metric, by="cell_id").set_index("cell_id")
-    return table["mean"].where(comparable(table))
+def on_front(values: np.ndarray, objectives: Sequence[Objective]) -> np.ndarray:
+    """Whether each row is on the front; there is a column per objective.
+
+    A row dominates another if it is as good in all objectives and better in one. A row with a NaN is not on the front
+    and dominates no other. Rows that are equal in every objective are all on the front, or none is.
+    """
+    signs = np.array([1.0 if objective.goal == "minimize" else -1.0 for objective in objectives])
+    costs = np.asarray(values, dtype=float).reshape(-1, len(signs)) * signs
+    front = np.zeros(len(costs), bool)
+    candidates = np.flatnonzero(~np.isnan(costs).any(axis=1))
+    # In this order no row can be dominated by a later one.
+    order = candidates[np.lexsort(costs[candidates].T[::-1])]
+    kept = np.empty((0, len(signs)))
+    for i in order:
+        at_least_as_good = (kept <= costs[i]).all(axis=1)
+        if not (at_least_as_good & (kept < costs[i]).any(axis=1)).any():
+            front[i] = True
+            kept = np.vstack([kept, costs[i]])
+    return front

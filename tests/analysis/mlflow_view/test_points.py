@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import mislabel
-from mislabel.analysis.mlflow_view.points import Span, finals_of, points_of
+from mislabel.analysis.mlflow_view.points import finals_of, points_of
 from mislabel.analysis.mlflow_view.view import sync
 from mislabel.sweeps.store.store import Store
 from tests.analysis.mlflow_view.shown import MLFLOWS_OWN_WARNINGS, client_of, nested_runs, runs_table
@@ -30,7 +30,7 @@ def test_a_curve_ends_where_the_first_run_was_stopped_in_the_mean_of_the_tables(
 def test_values_that_are_not_finite_are_not_written() -> None:
     curves = pd.DataFrame({"loss": [8.0, np.nan, 2.0], "margin": [np.nan] * 3}, index=[0, 1, 2])
     finals = finals_of(pd.DataFrame({"loss": [1.0, 3.0, np.inf], "margin": [np.nan, -np.inf, np.nan]}))
-    points = list(points_of(finals, curves, Span(1000, 3000, 2), most=50))
+    points = list(points_of(finals, curves, (1000, 3000), 2, most=50))
     assert [(p.metric, p.value, p.time, p.step) for p in points] == [
         ("loss", 8.0, 1000, 0),
         ("loss", 2.0, 3000, 2),
@@ -54,5 +54,5 @@ def test_thinned_curves_keep_both_ends_and_the_limit(store: Store, uri: str) -> 
 def test_only_the_ends_of_a_flat_stretch_are_written() -> None:
     curves = pd.DataFrame({"accuracy": [0.5, 0.7, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]})
     finals = finals_of(pd.DataFrame({"accuracy": [1.0]}))
-    points = [(p.step, p.value) for p in points_of(finals, curves, Span(0, 9, 9), most=50)]
+    points = [(p.step, p.value) for p in points_of(finals, curves, (0, 9), 9, most=50)]
     assert points == [(0, 0.5), (1, 0.7), (2, 0.9), (3, 1.0), (9, 1.0)]

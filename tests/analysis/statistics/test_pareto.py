@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mislabel.analysis.statistics.pareto import on_front
+from mislabel.analysis.statistics.ranking import on_front
 from mislabel.sweeps.spec.model import Objective
 
 LOSS, COST, SCORE = (
