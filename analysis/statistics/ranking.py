@@ -1,4 +1,4 @@
-"""The table of cells with several metrics, best cell first, and the Pareto front: cells that no other cell dominates."""
+"""The table of cells with several metrics, best cell first, and the Pareto front: cells that no other dominates."""
 
 from collections.abc import Sequence
 
