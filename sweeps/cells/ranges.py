@@ -57,8 +57,7 @@ def ends(axis: Axis, parameter: Parameter) -> list[Value]:
 def values_at(axis: Axis, parameter: Parameter, quantiles: np.ndarray) -> np.ndarray:
     """Map quantiles between 0 and 1 to values of the axis; every listed value or step gets an equal share."""
     if axis.values is not None:
-        chosen: np.ndarray = column_of(axis.values)[index_at(quantiles, len(axis.values))]
-        return chosen
+        return np.asarray(column_of(axis.values)[index_at(quantiles, len(axis.values))])
     low, high = ends_of(axis)
     if axis.step is not None:
         found = _stepped(axis, index_at(quantiles, steps_of(axis) + 1))
@@ -121,8 +120,7 @@ def range_problems(axis: Axis, parameter: Parameter) -> Iterator[tuple[tuple[str
 
 def index_at(quantiles: np.ndarray, count: int) -> np.ndarray:
     """Map quantiles between 0 and 1 to the indices of `count` items."""
-    index: np.ndarray = np.minimum((quantiles * count).astype(int), count - 1)
-    return index
+    return np.asarray(np.minimum((quantiles * count).astype(int), count - 1))
 
 
 def column_of(values: Sequence[Any]) -> np.ndarray:
@@ -143,14 +141,10 @@ def ends_of(axis: Axis) -> tuple[float, float]:
 def _stepped(axis: Axis, index: np.ndarray) -> np.ndarray:
     low, high = ends_of(axis)
     assert axis.step is not None
-    last = steps_of(axis)
     distinct, where = np.unique(index, return_inverse=True)
-    values = [
-        low if i == 0 else high if i == last else min(max(cleaned(low + int(i) * axis.step), low), high)
-        for i in distinct
-    ]
-    at: np.ndarray = np.array(values, dtype=float)[where]
-    return at
+    inner = [min(max(cleaned(low + int(i) * axis.step), low), high) for i in distinct]
+    values = np.where(distinct == 0, low, np.where(distinct == steps_of(axis), high, inner))
+    return np.asarray(values[where])
 
 
 def _points(axis: Axis, points: int, parameter: Parameter) -> list[Value]:

@@ -245,17 +245,13 @@ class Space:
         """Set inactive values to their defaults; yields each conditional axis with the cells in which it is active."""
         for name, expression in self.when.items():
             active = self._column_of(expression, columns, count)
-            default = np.full(
-                count, self.base[name], dtype=columns[name].dtype if columns[name].dtype != object else object
-            )
+            default = np.full(count, self.base[name], columns[name].dtype)
             columns[name] = np.where(active, columns[name], default)
             yield name, active
 
     def _excluded(self, columns: Mapping[str, np.ndarray], count: int) -> np.ndarray:
-        out = np.zeros(count, bool)
-        for expression in self.exclude:
-            out |= self._column_of(expression, columns, count)
-        return out
+        excluded = [self._column_of(expression, columns, count) for expression in self.exclude]
+        return np.logical_or.reduce([np.zeros(count, bool), *excluded])
 
     def _column_of(self, expression: Expression, columns: Mapping[str, np.ndarray], count: int) -> np.ndarray:
         return np.broadcast_to(expression.holds({**self.base, **columns}), (count,))

@@ -93,7 +93,7 @@ class BatchTPESampler(TPESampler):
         good, others, numbers = self._model(study, search_space)
         rows = self._running.setdefault(tuple(search_space), {})
         running = []
-        for other in _trials(study, TrialState.RUNNING):
+        for other in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if other.number != trial.number:
                 if other.number not in rows:
                     found = self._get_internal_repr([other], search_space, study)
@@ -117,18 +117,13 @@ class BatchTPESampler(TPESampler):
 
         key = tuple(space)
         if key not in self._models:
-            ended = _trials(study, TrialState.COMPLETE, TrialState.PRUNED)
+            ended = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
             gamma = default_gamma if len(study.directions) == 1 else default_gamma_multiobjective
             good, others = _split_trials(study, ended, gamma(len(ended)))
             numbers = np.array([t.number for t in others if space.keys() <= t.params.keys()], dtype=int)
             density = Density(self._build_parzen_estimator(study, space, good, handle_below=True))
             self._models[key] = density, self._get_internal_repr(others, space, study), numbers
         return self._models[key]
-
-
-def _trials(study: Study, *states: TrialState) -> list[FrozenTrial]:
-    trials: list[FrozenTrial] = study.get_trials(deepcopy=False, states=states)
-    return trials
 
 
 class Density:
@@ -152,19 +147,16 @@ class Density:
         """The logarithm of the density at each candidate."""
         logs = np.log(self._weights)[None]  # candidate, kernel
         for name, kernels in self._kernels.items():
-            x = np.asarray(samples[name])
-            logs = logs + (_log_choices(kernels, x) if hasattr(kernels, "weights") else _log_numbers(kernels, x))
+            logs = logs + _log_density(kernels, np.asarray(samples[name]))
         with np.errstate(divide="ignore"):
-            density: np.ndarray = logsumexp(logs, axis=1)
-        return density
+            return np.asarray(logsumexp(logs, axis=1))
 
 
 def _drawn_choices(weights: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
     quantiles = rng.rand(len(weights))
     below = np.cumsum(weights, axis=1)
     below[:, -1] = 1
-    found: np.ndarray = (below < quantiles[:, None]).sum(axis=1).astype(float)
-    return found
+    return np.asarray((below < quantiles[:, None]).sum(axis=1), dtype=float)
 
 
 def _drawn_numbers(kernels: Any, kernel: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
@@ -179,27 +171,22 @@ def _drawn_numbers(kernels: Any, kernel: np.ndarray, quantiles: np.ndarray) -> n
     x = np.exp(x) if kernels.is_log else x
     if kernels.step:
         x = np.clip(kernels.low + np.round((x - kernels.low) / kernels.step) * kernels.step, kernels.low, kernels.high)
-    found: np.ndarray = x
-    return found
+    return np.asarray(x)
 
 
-def _log_choices(kernels: Any, x: np.ndarray) -> np.ndarray:
-    logs: np.ndarray = np.log(kernels.weights.T)[x.astype(int)]
-    return logs
-
-
-def _log_numbers(kernels: Any, x: np.ndarray) -> np.ndarray:
+def _log_density(kernels: Any, x: np.ndarray) -> np.ndarray:
+    """The logarithm of each kernel's density, or mass around a step, at each value."""
+    if hasattr(kernels, "weights"):
+        return np.asarray(np.log(kernels.weights.T)[x.astype(int)])
     mu, sigma = kernels.mu, kernels.sigma
     inside = _log_mass((kernels.adapted_low - mu) / sigma, (kernels.adapted_high - mu) / sigma)
     scaled = np.log if kernels.is_log else np.asarray
     if kernels.step == 0.0:
         at = (scaled(x)[:, None] - mu) / sigma
-        logs: np.ndarray = -0.5 * at**2 - 0.5 * np.log(2 * np.pi) - np.log(sigma) - inside
-        return logs
+        return np.asarray(-0.5 * at**2 - 0.5 * np.log(2 * np.pi) - np.log(sigma) - inside)
     distinct, where = np.unique(x, return_inverse=True)
     ends = [(scaled(distinct + side)[:, None] - mu) / sigma for side in (-kernels.step / 2, kernels.step / 2)]
-    masses: np.ndarray = (_log_mass(*ends) - inside)[where]
-    return masses
+    return np.asarray((_log_mass(*ends) - inside)[where])
 
 
 def _log_mass(a: np.ndarray, b: np.ndarray) -> np.ndarray:

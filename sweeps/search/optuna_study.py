@@ -53,8 +53,7 @@ class CellStudy:
 
     def trials(self) -> list[FrozenTrial]:
         """The trials that samplers read."""
-        found: list[FrozenTrial] = self._study.get_trials(deepcopy=False)
-        return found
+        return list(self._study.get_trials(deepcopy=False))
 
     def trial(self, number: int) -> FrozenTrial:
         return self._window.get_trial(self._trial_id(number))

@@ -69,8 +69,7 @@ class TrialWindow(InMemoryStorage):
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
         if states == (TrialState.WAITING,):
-            waiting: list[FrozenTrial] = super().get_all_trials(study_id, deepcopy, states)
-            return waiting
+            return list(super().get_all_trials(study_id, deepcopy, states))
         others = [self.get_trial(trial_id) for trial_id in self._others]
         visible = [trial for trial in others if trial.state is TrialState.RUNNING][-(self.size // 3) :]
         visible += [trial for trial in others if trial.state is TrialState.COMPLETE]

@@ -72,15 +72,10 @@ def _mistake(detail: Any, values: Mapping[str, Any]) -> Mistake:
     path, value, kind, context = _path(detail["loc"], values), detail["input"], detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
         return unknown_name(path, list(_section_of(path).model_fields), f"a key of {dotted(path[:-1]) or 'a spec'}")
-    text = _text(path, value, kind, context)
-    if text is None:
-        shown = kind in ("dict_type", "tuple_type") and path[0] in _EXAMPLES
-        example = f"; write {_EXAMPLES[path[0]]}" if shown else ""
-        text = f"{_shown(value)} is not {_KINDS.get(kind, 'right')}{example}"
-    return Mistake(path, text)
+    return Mistake(path, _text(path, value, kind, context))
 
 
-def _text(path: Path, value: Any, kind: str, context: Mapping[str, Any]) -> str | None:
+def _text(path: Path, value: Any, kind: str, context: Mapping[str, Any]) -> str:
     if kind == "missing":
         return f"is missing; give {_section_of(path).model_fields[str(path[-1])].description}"
     if kind == "value_error":
@@ -88,7 +83,8 @@ def _text(path: Path, value: Any, kind: str, context: Mapping[str, Any]) -> str 
     if value is None:
         return "has no value"
     if kind == "model_type":
-        return f"is {kind_of(value)}; write {_SHORT_FORMS.get(path[0], '')}a mapping of {', '.join(_fields(path))}"
+        keys = ", ".join(_SECTIONS[path[0]].model_fields)
+        return f"is {kind_of(value)}; write {_SHORT_FORMS.get(path[0], '')}a mapping of {keys}"
     if kind in ("too_short", "too_long"):
         limits = [f"{_LIMITS[name]} {context[name]}" for name in ("min_length", "max_length") if name in context]
         return f"has {len(value)} items; give {' and '.join(limits)}"
@@ -97,7 +93,9 @@ def _text(path: Path, value: Any, kind: str, context: Mapping[str, Any]) -> str 
         one_of = "one of " if len(choices) > 1 else ""
         return f"{_shown(value)} is not {one_of}{', '.join(choices)}{nearest(str(value), choices)}"
     limits = [f"{_LIMITS[name]} {bound:g}" for name, bound in context.items() if name in _LIMITS]
-    return f"{_shown(value)} is not {' and '.join(limits)}" if limits else None
+    shown = kind in ("dict_type", "tuple_type") and path[0] in _EXAMPLES
+    example = f"; write {_EXAMPLES[path[0]]}" if shown else ""
+    return f"{_shown(value)} is not {' and '.join(limits) or _KINDS.get(kind, 'right') + example}"
 
 
 def _path(location: Sequence[str | int], values: Any) -> Path:
@@ -114,11 +112,7 @@ def _path(location: Sequence[str | int], values: Any) -> Path:
 
 def _section_of(path: Path) -> type[Section]:
     """The section that the last key of the path belongs to."""
-    return Spec if len(path) == 1 else _section_in(Spec.model_fields[str(path[0])].annotation)
-
-
-def _fields(path: Path) -> list[str]:
-    return list(_section_in(Spec.model_fields[str(path[0])].annotation).model_fields)
+    return Spec if len(path) == 1 else _SECTIONS[path[0]]
 
 
 def _section_in(annotation: Any) -> Any:
@@ -136,5 +130,5 @@ def whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and math.isfinite(value) and value.is_integer() else value
 
 
-_SECTIONS = [Spec, *filter(None, (_section_in(field.annotation) for field in Spec.model_fields.values()))]
-_KEYS = {key for section in _SECTIONS for key in section.model_fields}
+_SECTIONS: dict[str | int, Any] = {name: _section_in(field.annotation) for name, field in Spec.model_fields.items()}
+_KEYS = {key for section in (Spec, *filter(None, _SECTIONS.values())) for key in section.model_fields}

@@ -57,17 +57,13 @@ def _no_list(value: object) -> object:
 def _groups(value: object) -> object:
     if isinstance(value, list) and any(isinstance(item, str) for item in value):
         raise ValueError("is a list of names; write a list of groups, such as [[dim, width]]")
-    return _tuple(value)
-
-
-def _tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
+    return value
 
 
 def _one_or_several(item: Any, most: int | None = None) -> BeforeValidator:
     """Accept a single item in place of a list of one."""
     form = item | Annotated[list[item], Field(max_length=most)]
-    return BeforeValidator(lambda v: _tuple(v if isinstance(v, list | tuple) else [v]), json_schema_input_type=form)
+    return BeforeValidator(lambda v: v if isinstance(v, list | tuple) else [v], json_schema_input_type=form)
 
 
 def _or_section(kind: type, key: str, form: Any) -> BeforeValidator:
@@ -84,8 +80,10 @@ SweepName = Annotated[str, BeforeValidator(_sweep_name), WithJsonSchema(_name_sc
 Scalar = Annotated[Value, PlainValidator(_scalar), WithJsonSchema({"type": ["boolean", "number", "string"]})]
 Condition = Annotated[str, BeforeValidator(_condition)]
 Number = Annotated[float, _from_int]
-Group = Annotated[tuple[str, ...], Field(min_length=2), BeforeValidator(_tuple)]
+Group = Annotated[tuple[str, ...], Field(min_length=2, strict=False)]
 Cell = Annotated[dict[str, Scalar], Field(min_length=1)]
+Scale = Literal["linear", "log"]
+PackSize = Annotated[int, Field(ge=1)] | Literal["auto"]
 SeedCount = Annotated[int, Field(ge=1, le=1_000_000)]
 MethodName = Literal["grid", "random", "qmc", "tpe", "gp", "cmaes", "nsga2", "nsga3"]
 
@@ -121,9 +119,7 @@ class Axis(Section):
     values: list[Scalar] | None = Field(None, min_length=1, description="the values to try")
     min: Number | None = Field(None, description="lower end of a range, included")
     max: Number | None = Field(None, description="upper end of a range, included")
-    scale: Literal["linear", "log"] = Field(
-        "linear", description="scale of a range; min and max are values, not exponents"
-    )
+    scale: Scale = Field("linear", description="scale of a range; min and max are values, not exponents")
     points: int | None = Field(None, ge=1, le=10_000, description="number of points that a grid takes from a range")
     step: Annotated[float, Field(gt=0), _from_int] | None = Field(
         None, description="distance between the values of a linear range: min, min + step, …"
@@ -156,9 +152,7 @@ class Seeds(Section):
 
     count: SeedCount = Field(1, description="runs per cell")
     first: int = Field(0, ge=0, le=10**15, description="the first seed; the others follow it")
-    up_to: int | None = Field(
-        None, ge=2, le=1_000_000, description="cells that may be the best get up to this many seeds"
-    )
+    up_to: int | None = Field(None, ge=2, le=10**6, description="cells that may be the best get up to this many seeds")
 
     @field_validator("up_to")
     @classmethod
@@ -226,9 +220,7 @@ class Resources(Section):
 
     cpu: Number = Field(1.0, gt=0, description="CPU cores")
     gpu: Number = Field(0.0, ge=0, description="GPUs; packs with a fraction share one")
-    pack: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="runs per pack; auto chooses by memory and speed"
-    )
+    pack: PackSize = Field("auto", description="runs per pack; auto chooses by memory and speed")
 
 
 class Track(Section):
@@ -256,20 +248,20 @@ class Spec(Section):
         Method(), description="how cells are chosen"
     )
     metric: Annotated[
-        tuple[Objective, ...], Field(max_length=MOST_OBJECTIVES), _one_or_several(Objective, MOST_OBJECTIVES)
+        tuple[Objective, ...],
+        Field(max_length=MOST_OBJECTIVES, strict=False),
+        _one_or_several(Objective, MOST_OBJECTIVES),
     ] = Field((), description="the objective, or a list of up to three")
     parameters: dict[str, Parameter] = Field({}, description="for each parameter a value, or the values to try")
     exclude: Annotated[tuple[Condition, ...], _one_or_several(Condition)] = Field(
-        (), description="conditions on parameters; cells that satisfy one are left out"
+        (), strict=False, description="conditions on parameters; cells that satisfy one are left out"
     )
-    zip: Annotated[tuple[Group, ...], BeforeValidator(_groups)] = Field(
+    zip: Annotated[tuple[Group, ...], Field(strict=False), BeforeValidator(_groups)] = Field(
         (), description="groups of parameters whose lists of values are paired: first with first, second with second"
     )
-    try_first: Annotated[tuple[Cell, ...], BeforeValidator(_tuple)] = Field(
-        (), description="cells to propose before all others"
-    )
+    try_first: tuple[Cell, ...] = Field((), strict=False, description="cells to propose before all others")
     start_from: Annotated[tuple[SweepName, ...], _one_or_several(SweepName)] = Field(
-        (), description="sweeps in the store whose results a search learns from first"
+        (), strict=False, description="sweeps in the store whose results a search learns from first"
     )
     seeds: Annotated[Seeds, _or_section(int, "count", SeedCount | Seeds)] = Field(
         Seeds(), description="how many seeds each cell runs with"
@@ -318,5 +310,4 @@ class Spec(Section):
 
 def spec_from_stored(text: str) -> Spec:
     """Read what `to_yaml` wrote. The spec was checked against its task when it was stored."""
-    values: dict[str, Any] = read_document(text, "stored spec").values
-    return Spec.model_validate(values, strict=False)
+    return Spec.model_validate(read_document(text, "stored spec").values, strict=False)
