@@ -1,19 +1,18 @@
-"""Check that the method fits the rest of the spec: its budget, its objectives, and what it can learn from.
+"""Check that the method and `early_terminate` fit the rest of the spec: its budget, objectives, axes and steps.
 
 This module does not import Optuna, so that a spec is checked quickly.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from mislabel.sweeps.checks.draft import Draft
 from mislabel.sweeps.spec.document import Path
 from mislabel.sweeps.spec.messages import Mistake
 from mislabel.sweeps.spec.model import Spec
+from mislabel.sweeps.stopping.rules import decision_steps, shortest_run
+from mislabel.tasks.training import measured_steps
 
-# Optuna's CMA-ES ranks cells by one objective, and samples only numbers.
-_ONE_OBJECTIVE = ("cmaes",)
-_NUMBERS_ONLY = ("cmaes",)
-_POPULATIONS = ("nsga2", "nsga3")
 _EXAMPLE = "{name: .., goal: minimize}"
 _LEARNING = "tpe, gp, cmaes, nsga2 or nsga3"
 
@@ -48,7 +47,8 @@ def _axes(spec: Spec) -> Iterator[Mistake]:
     if method != "grid" and not axes:
         yield Mistake(("parameters",), f"no parameter varies; give {method} values or ranges to choose from")
     searched = [axis for axis in axes.values() if not axis.grid]
-    if method in _NUMBERS_ONLY and searched and all(axis.values is not None for axis in searched):
+    # Optuna's CMA-ES samples only numbers, and ranks cells by one objective.
+    if method == "cmaes" and searched and all(axis.values is not None for axis in searched):
         yield Mistake(("method",), f"{method} needs a range of numbers; give a min and a max, or use tpe or gp")
 
 
@@ -56,7 +56,7 @@ def _objectives(spec: Spec) -> Iterator[Mistake]:
     method, count = spec.method.name, len(spec.metric)
     if spec.method.learns and not count:
         yield Mistake(("metric",), f"is missing; {method} needs an objective, such as {_EXAMPLE}")
-    if method in _ONE_OBJECTIVE and count > 1:
+    if method == "cmaes" and count > 1:
         text = f"lists {count} objectives; {method} optimizes one: keep one, or use tpe, gp, nsga2 or nsga3"
         yield Mistake(("metric",), text)
     if spec.seeds.up_to is not None and count != 1:
@@ -67,7 +67,7 @@ def _objectives(spec: Spec) -> Iterator[Mistake]:
 def population_rule(spec: Spec) -> Iterator[Mistake]:
     """A search by generations needs at least two of them."""
     population, cells = spec.method.population, spec.budget.cells
-    if spec.method.name in _POPULATIONS and cells is not None and population >= cells:
+    if spec.method.name in ("nsga2", "nsga3") and cells is not None and population >= cells:
         text = f"{population} of {cells} cells leave none for a second generation; give fewer, or raise budget.cells"
         yield Mistake(("method", "population"), text)
 
@@ -84,3 +84,27 @@ def _earlier(draft: Draft) -> Iterator[Mistake]:
             yield Mistake(path, "is this sweep, which continues from its own results anyway; name others")
         elif name in spec.start_from[:i]:
             yield Mistake(path, f"{name!r} is listed twice; remove one")
+
+
+def stopping_rules(draft: Draft) -> Iterator[Mistake]:
+    """The stopping rule must be able to compare runs, and to stop some of them."""
+    spec, task, wanted = draft.spec, draft.task, draft.spec.early_terminate
+    if wanted is None or not draft.sound("early_terminate.type"):
+        return
+    if draft.sound("metric") and len(spec.metric) != 1:
+        remedy = "keep one, or remove this" if spec.metric else "add metric: {name: .., goal: minimize}"
+        text = f"compares runs by exactly one objective, not {len(spec.metric)}; {remedy}"
+        yield Mistake(("early_terminate",), text)
+    if task is None or not draft.sound("early_terminate.min_steps", "parameters.steps"):
+        return
+    shortest = shortest_run(spec, task)
+    path = ("early_terminate", "min_steps")
+    if wanted.min_steps >= shortest:
+        yield Mistake(path, f"{wanted.min_steps} is not below steps = {shortest}; no run would be stopped")
+    elif draft.sound("early_terminate.eta", "parameters.frames", "parameters.spacing"):
+        values: dict[str, Any] = {name: parameter.default for name, parameter in task.parameters.items()}
+        values |= {name: value for name, value in spec.fixed().items() if name in values}
+        measured = measured_steps(task.settings({**values, "steps": shortest}))
+        if not any(step >= wanted.min_steps for step in decision_steps(wanted, measured)):
+            text = f"no step but the last is measured from {wanted.min_steps} on; raise parameters.frames, or lower it"
+            yield Mistake(path, text)

@@ -15,7 +15,7 @@ from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.search.journal import StoredTrial
 from mislabel.sweeps.search.optuna_private import is_trusted, last_parents
 from mislabel.sweeps.search.optuna_space import Dimensions
-from mislabel.sweeps.search.samplers import quietly, ranks_pruned, sampler_of, supports_conditions, window_size
+from mislabel.sweeps.search.samplers import quietly, sampler_of, window_size
 from mislabel.sweeps.search.trial_window import TrialWindow
 from mislabel.sweeps.store.cell_means import Mean
 from mislabel.tasks.parameters import Value
@@ -27,8 +27,11 @@ class CellStudy:
     def __init__(self, space: Space) -> None:
         spec = space.spec
         self._method = spec.method
-        self.dimensions = Dimensions(space, conditional=supports_conditions(spec.method))
-        self._window = TrialWindow(window_size(spec.method), ranks_pruned(spec))
+        # Samplers other than TPE would draw a conditional parameter at random forever. They get all axes; where an axis
+        # does not apply, its value is ignored and the cell has the default.
+        self.dimensions = Dimensions(space, conditional=spec.method.name == "tpe")
+        ranks_pruned = spec.method.name == "tpe" and len(spec.metric) == 1
+        self._window = TrialWindow(window_size(spec.method), ranks_pruned)
         with quietly():
             self._study = optuna.create_study(
                 study_name=spec.name, storage=self._window, directions=[objective.goal for objective in spec.metric]

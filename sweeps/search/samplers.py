@@ -15,7 +15,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, create_trial
 
 from mislabel.sweeps.search.optuna_private import draw_values_with, tpe_sampler
-from mislabel.sweeps.spec.model import Method, Spec
+from mislabel.sweeps.spec.model import Method
 
 # The most ended trials that a sampler reads. The cost of gp grows with their cube.
 _WINDOW_SIZES = {"tpe": 300, "gp": 120, "cmaes": 300}
@@ -69,17 +69,3 @@ def _numeric_part(trial: FrozenTrial) -> FrozenTrial:
 def window_size(method: Method) -> int:
     """The most ended trials that the method's sampler reads."""
     return _WINDOW_SIZES.get(method.name) or max(300, _GENERATIONS * method.population)
-
-
-def supports_conditions(method: Method) -> bool:
-    """Whether the sampler supports conditional parameters.
-
-    The others would draw a conditional parameter at random forever. They get all axes; where an axis does not apply,
-    its value is ignored and the cell has the default.
-    """
-    return method.name == "tpe"
-
-
-def ranks_pruned(spec: Spec) -> bool:
-    """Whether the sampler supports pruned trials, and ranks them below all others."""
-    return spec.method.name == "tpe" and len(spec.metric) == 1

@@ -20,6 +20,8 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: np.divide, ast.Mod: np.mod, ast.Pow: np.power,
 }  # fmt: skip
 
+_SIGNS: dict[type[ast.unaryop], Any] = {ast.Not: np.logical_not, ast.USub: np.negative, ast.UAdd: np.positive}
+
 
 def _is_among(value: Any, items: list[Any]) -> Any:
     return np.logical_or.reduce(np.broadcast_arrays(False, *(value == item for item in items)))
@@ -72,16 +74,15 @@ def parse_expression(text: object) -> Expression:
 
 def _names(node: ast.expr, text: str) -> set[str]:
     """The parameters that the tree reads. ExpressionError for nodes that are not allowed."""
-    if _dotted(node):
-        name = _dotted(node)
-        return set() if name in ("true", "false") else {str(name)}
+    if name := _dotted(node):
+        return {name} - {"true", "false"}
     children: list[ast.expr]
     match node:
         case ast.Constant(value=bool() | int() | float() | str()):
             return set()
         case ast.BoolOp(values=children):
             pass
-        case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.UAdd(), operand=operand):
+        case ast.UnaryOp(op=sign, operand=operand) if type(sign) in _SIGNS:
             children = [operand]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
             children = [left, right]
@@ -122,12 +123,8 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:
             return _number(value)
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return [_evaluate(item, values) for item in items]
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return np.logical_not(_evaluate(operand, values))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return np.negative(_evaluate(operand, values))
-        case ast.UnaryOp(operand=operand):
-            return np.positive(_evaluate(operand, values))
+        case ast.UnaryOp(op=sign, operand=operand):
+            return _SIGNS[type(sign)](_evaluate(operand, values))
         case ast.BinOp(left=left, op=op, right=right):
             return _ARITHMETIC[type(op)](_evaluate(left, values), _evaluate(right, values))
         case ast.BoolOp(op=op, values=parts):

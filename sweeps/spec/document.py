@@ -51,14 +51,12 @@ class Document:
             raise SpecError("--set", [Problem(assignment, "is not an assignment; write key=value, such as seeds=5")])
         at = self.values
         for key in path[:-1]:
-            inner = at.get(key)
-            if not isinstance(inner, dict):
-                inner = at[key] = {}
-            at = inner
+            if not isinstance(at.get(key), dict):
+                at[key] = {}
+            at = at[key]
         at[path[-1]] = read_value(text, f"--set {assignment}")
-        for known in [known for known in self.places if known[: len(path)] == path]:
-            del self.places[known]
-        self.places[path] = f"--set {assignment}"
+        others = {known: place for known, place in self.places.items() if known[: len(path)] != path}
+        self.places = {**others, path: f"--set {assignment}"}
 
 
 def dotted(path: Path) -> str:
@@ -70,16 +68,12 @@ def dotted(path: Path) -> str:
 
 def read_document(text: str, source: str) -> Document:
     """Read a document, which must be a mapping. SpecError with everything that is not allowed in YAML here."""
-    document = Document(source, {})
-    value = _read(text, source, document.places)
-    if value is None:
-        value = {}
-    if not isinstance(value, dict):
-        raise SpecError(
-            source, [Problem("", f"is {kind_of(value)}; a spec is a mapping of keys such as name and task")]
-        )
-    document.values = value
-    return document
+    places: dict[Path, str] = {}
+    value = _read(text, source, places)
+    if not isinstance(value, dict | None):
+        problem = f"is {kind_of(value)}; a spec is a mapping of keys such as name and task"
+        raise SpecError(source, [Problem("", problem)])
+    return Document(source, value or {}, places)
 
 
 def read_value(text: str, source: str) -> Any:
@@ -112,9 +106,7 @@ def _read(text: str, source: str, places: dict[Path, str]) -> Any:
         raise SpecError(source, [_syntax_problem(error)]) from None
     if sum(isinstance(event, yaml.DocumentStartEvent) for event in events) > 1:
         raise SpecError(source, [Problem("", "contains several documents; write one spec per file")])
-    nodes = iter(
-        [e for e in events if isinstance(e, yaml.ScalarEvent | yaml.CollectionStartEvent | yaml.CollectionEndEvent)]
-    )
+    nodes = iter([event for event in events if isinstance(event, yaml.NodeEvent | yaml.CollectionEndEvent)])
     problems: list[Problem] = []
     first = next(nodes, None)
     value = None if first is None else _value(first, nodes, (), places, problems)
@@ -192,8 +184,7 @@ class _Dumper(yaml.SafeDumper):
 
 def _represent_string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     plain = text.isprintable() and isinstance(_scalar(text), str)
-    style = None if plain else '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
 
 
 _Dumper.add_representer(str, _represent_string)
