@@ -251,7 +251,7 @@ class Space:
 
     def _excluded(self, columns: Mapping[str, np.ndarray], count: int) -> np.ndarray:
         excluded = [self._column_of(expression, columns, count) for expression in self.exclude]
-        return np.logical_or.reduce([np.zeros(count, bool), *excluded])
+        return np.asarray(np.logical_or.reduce([np.zeros(count, bool), *excluded]))
 
     def _column_of(self, expression: Expression, columns: Mapping[str, np.ndarray], count: int) -> np.ndarray:
         return np.broadcast_to(expression.holds({**self.base, **columns}), (count,))

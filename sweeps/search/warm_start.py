@@ -1,7 +1,6 @@
 """Cells of earlier sweeps that a search learns from before its first proposal."""
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,36 +49,28 @@ def earlier_cells(sweeps: Iterable[SweepFiles], space: Space) -> list[Earlier]:
     A mean is over the seeds that ended with all objectives, even if that is one seed: an inexact start is better than
     none.
     """
-    objectives = [objective.name for objective in space.spec.metric]
     found: dict[str, Earlier] = {}
     for files in sweeps:
-        for cell, values, rows in _measured(files, space, objectives):
-            if cell not in found and _contains(space, values):
-                means = tuple(mean(column) for column in zip(*rows, strict=True))
-                found[cell] = Earlier(values, Mean(means))
+        for cell, (values, rows) in _measured(files, space).items():
+            # Runs of another version of the task have other ids, and are not comparable.
+            if cell not in found and cell == cell_id(space.task, values) and _contains(space, values):
+                found[cell] = Earlier(values, Mean(tuple(mean(column) for column in zip(*rows, strict=True))))
     return [found[cell] for cell in sorted(found)]
 
 
-def _measured(
-    files: SweepFiles, space: Space, objectives: list[str]
-) -> Iterable[tuple[str, dict[str, Any], list[Any]]]:
-    """Each cell's id and parameters, and the objectives of its runs with status done."""
-    names = list(space.task.parameters)
-    earlier = space.task.earlier
+def _measured(files: SweepFiles, space: Space) -> dict[str, tuple[dict[str, Any], list[list[float]]]]:
+    """For each cell, its parameters, and the objectives of its runs with status done."""
+    names, earlier = list(space.task.parameters), space.task.earlier
+    objectives = [objective.name for objective in space.spec.metric]
     if not {*names, *objectives} <= {*files.columns("runs"), *earlier}:
-        return
-    table = files.read_filled(earlier, ["cell_id", "status", *names, *objectives])
-    values: dict[str, dict[str, Any]] = {}
-    rows: dict[str, list[Any]] = defaultdict(list)
-    for row in table.to_pylist():
+        return {}
+    found: dict[str, tuple[dict[str, Any], list[list[float]]]] = {}
+    for row in files.read_filled(earlier, ["cell_id", "status", *names, *objectives]).to_pylist():
         measured = [row[name] for name in objectives]
         if row["status"] == Status.DONE and all(value is not None and math.isfinite(value) for value in measured):
-            values[row["cell_id"]] = {name: row[name] for name in names}
-            rows[row["cell_id"]].append(measured)
-    for cell, measured in rows.items():
-        # Runs of another version of the task have other ids, and are not comparable.
-        if cell == cell_id(space.task, values[cell]):
-            yield cell, values[cell], measured
+            _, rows = found.setdefault(row["cell_id"], ({name: row[name] for name in names}, []))
+            rows.append(measured)
+    return found
 
 
 def _contains(space: Space, values: dict[str, Any]) -> bool:

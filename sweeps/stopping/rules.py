@@ -1,8 +1,8 @@
 """The rules of `early_terminate`: when to stop a run before its last step.
 
-A rule records the mean of every candidate at every step, and decides whether a candidate that was just measured stops.
-A candidate is a cell (the mean over its seeds) or, with `per: run`, a single run. Means are costs: less is better, nan
-means not measured, and infinity means diverged.
+A rule records the mean of every candidate at every step, again if it changes, and decides whether a candidate that was
+just measured stops. A candidate is a cell (the mean over its seeds) or, with `per: run`, a single run. Candidates of
+different groups are not compared. Means are costs: less is better, nan means not measured, and infinity means diverged.
 """
 
 import math
@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mislabel.sweeps.spec.model import Axis, EarlyTerminate, Spec
 
@@ -22,15 +22,7 @@ Curve = Mapping[int, float]
 """A candidate's mean cost at each step."""
 
 
-class Rule(Protocol):
-    def record(self, candidate: str, group: str, step: int, means: Curve) -> None:
-        """Record the candidate's mean at this step, which is new or has changed. Groups are not compared."""
-
-    def should_stop(self, candidate: str, group: str, step: int, means: Curve) -> bool:
-        """Whether a candidate that was just measured at this step should stop."""
-
-
-def rule_of(wanted: EarlyTerminate, steps: int) -> Rule:
+def rule_of(wanted: EarlyTerminate, steps: int) -> "Halving | Median | Patience":
     """The rule for runs of this many steps."""
     if wanted.type == "median":
         return Median(wanted)
@@ -88,7 +80,7 @@ class Halving:
     """
 
     def __init__(self, wanted: EarlyTerminate, brackets: int) -> None:
-        self.min_steps, self.eta, self.brackets = wanted.min_steps, wanted.eta, brackets
+        self.min_steps, self.eta = wanted.min_steps, wanted.eta
         # Brackets cost about the same, so those that stop earlier start with more candidates.
         shares = [-(-brackets * self.eta**s // (s + 1)) for s in reversed(range(brackets))]
         self._share_ends = list(accumulate(shares))
@@ -110,8 +102,6 @@ class Halving:
 
     def bracket(self, candidate: str) -> int:
         """The bracket is the same for all seeds of a cell, and in every launch."""
-        if self.brackets == 1:
-            return 0
         cell = candidate.split("-")[0]
         at = int.from_bytes(blake2b(cell.encode(), digest_size=8).digest()) % self._share_ends[-1]
         return bisect_right(self._share_ends, at)
