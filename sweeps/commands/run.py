@@ -17,7 +17,7 @@ from mislabel.sweeps.formatting import count, duration, estimated
 if TYPE_CHECKING:
     from mislabel.sweeps.plan.plan import Plan
     from mislabel.sweeps.run.driver import Driver
-    from mislabel.sweeps.run.launch import Machine, Result, Runner
+    from mislabel.sweeps.run.launch import Machine, Runner
     from mislabel.sweeps.spec.model import Resources, Spec
     from mislabel.sweeps.store.store import Store, SweepFiles
 
@@ -77,18 +77,14 @@ def run_and_report(
     from mislabel.sweeps.run.launch import run_sweep
 
     result = run_sweep(spec, task, store, venue.host, retry_failed, Terminal(spec, tracking_uri))
-    if (stopped := _stopped_exit_code(result)) is not None:
-        return stopped
+    reason = result.driver.stop_reason if result.driver else None
+    if reason and reason.exit_code is not None:
+        return reason.exit_code
     if not result.failed:
         return ExitCode.DONE
     again = "--retry-failed runs them again, up to budget.failures times"
     say(f"{count(result.failed, 'run')} failed; `mislabel status` says why, {again}")
     return ExitCode.FAILED
-
-
-def _stopped_exit_code(result: "Result") -> ExitCode | None:
-    reason = result.driver.stop_reason if result.driver else None
-    return reason.exit_code if reason else None
 
 
 @dataclass(frozen=True)
@@ -203,7 +199,7 @@ class Terminal:
             _log.warning("run %s failed: %s", run, error.splitlines()[0])
         if driver.stop_reason and not driver.broken:
             larger = " with a larger one" if driver.stop_reason.cause is StopCause.RUNS_USED_UP else ""
-            _log.info("stopped: %s; the same command%s continues", driver.stop_reason, larger)
+            _log.info("stopped: %s; the same command%s continues", driver.stop_reason.text, larger)
         progress = driver.progress
         ended = ", ".join(f"{n:,} {status}" for status, n in sorted(progress.statuses.items())) or "none ended"
         rate = f" ({1e6 * progress.elapsed / progress.steps_done:,.2f} µs per run-step)" if progress.steps_done else ""

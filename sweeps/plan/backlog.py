@@ -28,31 +28,20 @@ class Backlog:
         self.index = index
         self.seeding = Seeding(plan.spec)
         self._sizing = sizing
-        self._groups = dict(plan.groups)
+        self.groups = dict(plan.groups)
+        """The runs of each shape, with their pack size."""
         self._begun: dict[str, set[int]] = defaultdict(set)
         """By cell, the seeds that this launch has begun."""
         self._step_seconds = _step_seconds(plan.groups)
 
     # Sizes and costs
 
-    def __contains__(self, shape: Shape) -> bool:
-        return shape in self._groups
-
-    def size(self, shape: Shape) -> int | None:
-        """Runs per pack of this shape; None if it was never planned."""
-        group = self._groups.get(shape)
-        return None if group is None else group.size
-
-    @property
-    def largest_size(self) -> int:
-        return max((group.size for group in self._groups.values()), default=0)
-
     def expect(self, cells: Cells, runs: Mapping[Shape, int]) -> None:
         """Choose pack sizes for the shapes of these cells, from the number of runs that are expected of each."""
         values = {shape: i for i, shape in enumerate(shapes_of(self.plan.task, cells)) if shape in runs}
         for shape, i in values.items():
             group = Group(cells.values(i), runs[shape], missing=runs[shape])
-            self._groups[shape] = group = sized_group(self.plan.space, group, self._sizing)
+            self.groups[shape] = group = sized_group(self.plan.space, group, self._sizing)
             if self._step_seconds and group.seconds_per_run:
                 self._step_seconds[shape] = group.seconds_per_run / group.steps
         self._sizing.keep()
@@ -107,7 +96,7 @@ class Backlog:
         filling: dict[Shape, list[Row]] = defaultdict(list)
         for cells in chunks:
             for i, shape in enumerate(shapes_of(self.plan.task, cells)):
-                seeds, size = self.missing_seeds(cells.ids[i]), self._groups[shape].size
+                seeds, size = self.missing_seeds(cells.ids[i]), self.groups[shape].size
                 if whole_cells and filling[shape] and len(seeds) <= size < len(filling[shape]) + len(seeds):
                     yield self._order(filling.pop(shape))
                 for seed in seeds:

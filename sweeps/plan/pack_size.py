@@ -67,10 +67,9 @@ class Sizing:
 
     def keep(self) -> None:
         """Store new measurements with the sweep."""
-        if not self._unsaved:
-            return
-        self._unsaved = False
-        self.files.write_json("speeds.json", {key: asdict(speed) for key, speed in self._known.items()})
+        if self._unsaved:
+            self._unsaved = False
+            self.files.write_json("speeds.json", {key: asdict(speed) for key, speed in self._known.items()})
 
     def size(self, values: Mapping[str, Value], runs: int, wanted: int | str) -> int:
         """Runs per pack, for a shape with this many runs in the sweep."""

@@ -113,11 +113,9 @@ def make_plan(spec: Spec, task: Task[Any], index: RunIndex, files: SweepFiles, r
     checkpoints = {run: pack for pack, runs in files.checkpoints() for run in runs}
     count = _count_search if spec.method.learns else _count_cells
     plan = count(space, index, checkpoints, retry)
-    conflicts = dict.fromkeys(
-        text for group in plan.groups.values() for text in task.conflicts(task.settings(group.values))
-    )
+    conflicts = [text for group in plan.groups.values() for text in task.conflicts(task.settings(group.values))]
     if conflicts:
-        raise SpecError(spec.name, [Problem("parameters", text) for text in conflicts])
+        raise SpecError(spec.name, [Problem("parameters", text) for text in dict.fromkeys(conflicts)])
     return plan
 
 

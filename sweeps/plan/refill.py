@@ -88,7 +88,7 @@ class RefillQueue:
     def _size(self, order: PackOrder) -> int:
         """The planned size of packs of the order's shape."""
         shape = self._shape(order)
-        size = self._backlog.size(shape) or len(order)
+        size = self._backlog.groups[shape].size if shape in self._backlog.groups else len(order)
         return min(size, self._most.get(shape, size))
 
     def _shape(self, order: PackOrder) -> Shape:

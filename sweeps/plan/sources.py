@@ -96,7 +96,8 @@ class SearchSource:
         return batch.result()
 
     def _cells_per_pack(self) -> int:
-        return max(1, min(self._at_once, self.backlog.largest_size // self.plan.spec.seeds.count))
+        largest = max((group.size for group in self.backlog.groups.values()), default=0)
+        return max(1, min(self._at_once, largest // self.plan.spec.seeds.count))
 
     def _pack(self, proposals: "Sequence[Proposal]") -> None:
         missing: dict[str, Proposal] = {}
@@ -112,7 +113,7 @@ class SearchSource:
         self._running |= missing.keys()
         cells = cells_from({cell: proposal.values for cell, proposal in missing.items()}, self.plan.space)
         runs = max(1, self.search.limit) * self.plan.spec.seeds.count
-        new = {shape: runs for shape in shapes_of(self.plan.task, cells) if shape not in self.backlog}
+        new = {shape: runs for shape in shapes_of(self.plan.task, cells) if shape not in self.backlog.groups}
         if new:
             self.backlog.expect(cells, new)
         self._ready.extend(self.backlog.orders(lambda: [cells]))

@@ -155,10 +155,10 @@ class Driver:
             _log.debug("pack %s: %s, %d runs left", report.pack, type(report).__name__.lower(), len(handed.left))
             self._released(report.pack)
         match report:
-            case OutOfMemory(error=error):
-                self._did_not_fit(handed, report.pack, error)
-            case Failed(error=error):
-                self._failed(handed.rest(resume=()), error)
+            case OutOfMemory(error=error) if handed.left:
+                self._did_not_fit(handed, error)
+            case Failed(error=error) if rest := handed.rest(resume=()):
+                self._failed(rest, error)
             case Refill(step=step) if rest := handed.rest(resume=(report.pack,)):
                 self._refill_queue.put(rest, step)
             case Halted() if not self.stop_reason and (rest := handed.rest(resume=(report.pack,))):
@@ -189,24 +189,21 @@ class Driver:
         if self._closed and not self._running and not self._left_over:
             self.stop(self._closed)
 
-    def _did_not_fit(self, handed: Handed, pack: str, error: str) -> None:
+    def _did_not_fit(self, handed: Handed, error: str) -> None:
         """Continue in halves from the pack's checkpoint, if there is one; packs of this shape are smaller from now on.
 
         To load a checkpoint, all of its lanes have to fit into memory. If they do not, the runs start over.
         """
-        rest = handed.rest(resume=() if handed.order.resume else (pack,))
-        if rest is None:
-            return
-        if len(rest) == 1 and not handed.order.resume:
+        order = handed.order
+        rest = order.select(list(handed.left.values()), resume=() if order.resume else (order.id,))
+        if len(rest) == 1 and not order.resume:
             self._failed(replace(rest, resume=()), error)
             return
-        self._refill_queue.limit(rest, max(1, len(handed.order) // 2))
+        self._refill_queue.limit(rest, max(1, len(order) // 2))
         self._again.append(rest)
 
-    def _failed(self, order: PackOrder | None, error: str) -> None:
+    def _failed(self, order: PackOrder, error: str) -> None:
         """Find the run at fault by halving the pack; a single run that fails is recorded with its error."""
-        if order is None:
-            return
         if len(order) > 1:
             self._again.extend(order.halves())
             return

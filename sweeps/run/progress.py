@@ -36,9 +36,8 @@ class Progress:
     @property
     def seconds_left(self) -> float | None:
         """Extrapolated from the work done so far; None in the first seconds."""
-        if self.run_steps_per_second is None:
-            return None
-        return max(0.0, (self.work - self.work_done) * self._since / self.work_done)
+        known = self.run_steps_per_second is not None
+        return max(0.0, (self.work - self.work_done) * self._since / self.work_done) if known else None
 
     @property
     def share(self) -> float:

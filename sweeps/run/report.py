@@ -13,8 +13,8 @@ from mislabel.tasks.device.memory import device_name, is_out_of_memory, memory_o
 
 
 @dataclass(frozen=True)
-class _Trained:
-    """Training since the last report."""
+class Report:
+    """What a pack trained since its last report."""
 
     pack: str
     run_steps: int = 0
@@ -25,22 +25,22 @@ class _Trained:
     ends_pack: ClassVar = True
 
 
-class Advanced(_Trained):
+class Advanced(Report):
     """The pack continues."""
 
     ends_pack = False
 
 
-class Finished(_Trained):
+class Finished(Report):
     """All runs of the pack have ended."""
 
 
-class Halted(_Trained):
+class Halted(Report):
     """The pack was checkpointed because the sweep stops or makes room for another sweep."""
 
 
 @dataclass(frozen=True)
-class Refill(_Trained):
+class Refill(Report):
     """The pack was checkpointed because it lost so many lanes that it should be merged with others."""
 
     step: int = 0
@@ -48,7 +48,7 @@ class Refill(_Trained):
 
 
 @dataclass(frozen=True)
-class _Error(_Trained):
+class _Error(Report):
     error: str = ""
 
 
@@ -62,9 +62,6 @@ class OutOfMemory(_Error):
 
 class StoreBroken(_Error):
     """The worker could not read or write the store."""
-
-
-Report = Advanced | Finished | Halted | Refill | Failed | OutOfMemory | StoreBroken
 
 
 def failure(order: PackOrder, error: Exception, device: torch.device, share: float = 1.0) -> Failed | OutOfMemory:

@@ -29,24 +29,21 @@ class SweepLog(logging.Handler):
 
     def begin(self) -> None:
         self._begun = True
-        if self._files.is_local:
-            self._write()
+        self._write(at_end=False)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._lines.append(self.format(record))
-        if self._begun and self._files.is_local:
-            self._write()
+        self._lines.append(f"{self.format(record)}\n")
+        self._write(at_end=False)
 
     def close(self) -> None:
-        if self._begun:
-            self._write()
+        self._write(at_end=True)
         super().close()
 
-    def _write(self) -> None:
-        lines, self._lines = self._lines, []
-        if lines:
+    def _write(self, at_end: bool) -> None:
+        if self._begun and self._lines and (at_end or self._files.is_local):
+            lines, self._lines = self._lines, []
             with suppress(StoreError):  # the sweep itself reports that the store fails
-                self._files.append_text(FILE, "".join(f"{line}\n" for line in lines))
+                self._files.append_text(FILE, "".join(lines))
 
 
 @contextmanager

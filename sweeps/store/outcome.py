@@ -71,9 +71,6 @@ class StopReason:
     cause: StopCause
     text: str
 
-    def __str__(self) -> str:
-        return self.text
-
     @property
     def exit_code(self) -> ExitCode | None:
         """How the command ends for this reason; None if that depends on how the runs ended."""

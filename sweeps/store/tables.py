@@ -85,7 +85,8 @@ class Tables(Files):
     def write_earlier_values(self, earlier: Mapping[str, Value]) -> None:
         """Write the earlier values into all rows of `runs` that lack them, so that every reader sees them."""
         parts, names = self.parts("runs") if earlier else [], list(earlier)
-        if not parts or (set(names) <= set(self.columns("runs")) and not _has_nulls(self.read("runs", names))):
+        has_columns = parts and set(names) <= set(self.columns("runs"))
+        if has_columns and not any(column.null_count for column in self.read("runs", names).columns):
             return
         for part in parts:
             table = pq.read_table(io.BytesIO(self.read_bytes(f"runs/{part}.parquet") or b""))
@@ -294,10 +295,6 @@ def _superseded(parts: Mapping[str, pa.Table]) -> dict[str, list[str]]:
             if loser != best[run]:
                 superseded.setdefault(loser[2], []).append(run)
     return superseded
-
-
-def _has_nulls(table: pa.Table) -> bool:
-    return any(column.null_count for column in table.columns)
 
 
 def _filled(table: pa.Table, earlier: Mapping[str, Value]) -> pa.Table:
