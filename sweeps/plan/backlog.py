@@ -32,7 +32,10 @@ class Backlog:
         """The runs of each shape, with their pack size."""
         self._begun: dict[str, set[int]] = defaultdict(set)
         """By cell, the seeds that this launch has begun."""
-        self._step_seconds = _step_seconds(plan.groups)
+        missing = {shape: group for shape, group in plan.groups.items() if group.missing}
+        known = all(group.seconds_per_run for group in missing.values())
+        self._step_seconds = {s: group.seconds_per_run / group.steps for s, group in missing.items()} if known else {}
+        """Seconds of a run-step by shape, including its part of the measurements; empty unless all shapes are known."""
 
     # Sizes and costs
 
@@ -127,11 +130,3 @@ class Backlog:
             keep_weights=self.plan.spec.keep == "weights",
             data=self.plan.data,
         )
-
-
-def _step_seconds(groups: Mapping[Shape, Group]) -> dict[Shape, float]:
-    """Seconds of a run-step by shape, including its part of the measurements; empty unless all shapes are known."""
-    missing = {shape: group for shape, group in groups.items() if group.missing}
-    if not all(group.seconds_per_run for group in missing.values()):
-        return {}
-    return {shape: group.seconds_per_run / group.steps for shape, group in missing.items()}

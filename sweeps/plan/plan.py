@@ -149,22 +149,15 @@ def _count_search(space: Space, index: RunIndex, checkpoints: Mapping[str, str],
     spec = space.spec
     cells = spec.budget.cells or 0
     runs = cells * spec.seeds.count
-    missing = max(0, runs - _settled_runs(spec, index, retry))
+    # If a search proposes a cell again, the cell gets more seeds than the spec asks for, and these count. The
+    # additional seeds of a race do not count: they are no part of the planned runs.
+    seeds = range(spec.seeds.first, sys.maxsize) if spec.seeds.up_to is None else spec.seed_range
+    settled = (*index.seeds.values(), *index.unwanted(retry).values())
+    missing = max(0, runs - sum(seed in seeds for cell in settled for seed in cell))
     failed = sum(map(len, index.unwanted(retry).values()))
     sample = Group(space.sample_cell(), runs, missing)
     groups = {shape_of(space.task, sample.values): sample}
     return Plan(space, groups, retry, cells, runs, missing, failed, checkpoints)
-
-
-def _settled_runs(spec: Spec, index: RunIndex, retry: bool) -> int:
-    """Runs of a search that need not be run again.
-
-    If a search proposes a cell again, the cell gets more seeds than the spec asks for, and these count. The additional
-    seeds of a race do not count: they are no part of the planned runs.
-    """
-    seeds = range(spec.seeds.first, sys.maxsize) if spec.seeds.up_to is None else spec.seed_range
-    settled = (*index.seeds.values(), *index.unwanted(retry).values())
-    return sum(seed in seeds for cell in settled for seed in cell)
 
 
 def sized_plan(plan: Plan, sizing: Sizing) -> Plan:

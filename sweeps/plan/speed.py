@@ -112,7 +112,9 @@ def measure_speed(
             if seconds and is_out_of_memory(error):
                 break
             raise
-        if time.perf_counter() - began > _LONGEST_SECONDS or (len(seconds) > 2 and _no_longer_pays(seconds)):
+        # Larger packs no longer pay if the last two enlargements together gained less than 5 %.
+        pays = len(seconds) < 3 or seconds[size] <= 0.95 * list(seconds.values())[-3]
+        if time.perf_counter() - began > _LONGEST_SECONDS or not pays:
             break
     return Speed(seconds, measure_seconds, lane_bytes, more_may_pay=False)
 
@@ -145,12 +147,6 @@ def _measure_seconds(pack: Pack[Any]) -> float:
     began = time.perf_counter()
     pack.task.measure(pack.lanes, pack.state)
     return time.perf_counter() - began
-
-
-def _no_longer_pays(seconds: Mapping[int, float]) -> bool:
-    """True if the last two enlargements together gained less than 5 %."""
-    before, _, last = list(seconds.values())[-3:]
-    return last > 0.95 * before
 
 
 def _step_seconds(pack: Pack[Any], steps: int) -> float:

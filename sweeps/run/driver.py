@@ -81,17 +81,13 @@ class Driver:
             return None
         order, *rest = self._refill_queue.fitting(order)
         self._again.extendleft(reversed(rest))
-        order = replace(order, refill=self._may_be_refilled(order))
+        # Other runs can take the lanes that a stopping rule empties.
+        more = self._refill_queue.holds(order) or not (self._source_is_dry or self._closed)
+        order = replace(order, refill=more and self.plan.spec.early_terminate is not None)
         self._running[order.id] = Handed(order, {run: lane for lane, run in enumerate(order.run_ids)})
         self.progress.running += len(order)
         _log.debug("pack %s: %d runs%s", order.id, len(order), ", from a checkpoint" if order.resume else "")
         return order
-
-    def _may_be_refilled(self, order: PackOrder) -> bool:
-        """Whether other runs can take the lanes that a stopping rule empties."""
-        if not self.plan.spec.early_terminate:
-            return False
-        return self._refill_queue.holds(order) or not (self._source_is_dry or self._closed)
 
     def _to_begin(self) -> PackOrder | None:
         """The next pack of the source, cut to the remaining budget of runs."""

@@ -184,8 +184,12 @@ def opened(address: str, patience_seconds: float = PATIENCE_SECONDS) -> tuple[Fi
             f"{address.split('://')[0]}://…@{address.rpartition('@')[2]}: contains a password, which would be "
             "shown and stored in many places; set it in the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
+    uri = address
+    if address.startswith("s3://") and "allow_delayed_open" not in address:
+        # This option lets pyarrow send a small file in one request instead of three.
+        uri += f"{'&' if '?' in address else '?'}allow_delayed_open=true"
     try:
-        arrow, root = fs.FileSystem.from_uri(_with_one_request_per_file(address))
+        arrow, root = fs.FileSystem.from_uri(uri)
     except (OSError, pa.ArrowException) as error:
         raise WrongStoreError(f"{address}: is not the address of a store: {error}") from None
     return FileSystem(arrow, patience_seconds, address), root.rstrip("/")
@@ -195,13 +199,6 @@ def within(address: str, name: str) -> str:
     """The address of something in a store. Options stay at the end of the address."""
     path, mark, options = address.partition("?") if "://" in address else (address, "", "")
     return f"{path.rstrip('/')}/{name}{mark}{options}"
-
-
-def _with_one_request_per_file(address: str) -> str:
-    """The address with an option that lets pyarrow send a small file in one request instead of three."""
-    if not address.startswith("s3://") or "allow_delayed_open" in address:
-        return address
-    return f"{address}{'&' if '?' in address else '?'}allow_delayed_open=true"
 
 
 def _short(error: OSError) -> str:

@@ -46,20 +46,17 @@ class RunIndex:
         else:
             self.rows = runs
         for cell, seed, status, attempt in zip(*_lists(runs, "cell_id", "seed", "status", "attempt"), strict=True):
-            self._note(cell, seed, status, attempt)
-
-    def _note(self, cell: str, seed: int, status: str, attempt: int) -> None:
-        if status in self._settled:
-            self.seeds[cell].add(seed)
-            self.attempts[cell].pop(seed, None)
-            self.failed[cell].discard(seed)
-            self.given_up[cell].discard(seed)
-            return
-        self.attempts[cell][seed] = attempt if status == Status.FAILED else attempt - 1
-        if status == Status.FAILED:
-            self.failed[cell].add(seed)
-            if attempt >= self._tries:
-                self.given_up[cell].add(seed)
+            if status in self._settled:
+                self.seeds[cell].add(seed)
+                self.attempts[cell].pop(seed, None)
+                self.failed[cell].discard(seed)
+                self.given_up[cell].discard(seed)
+                continue
+            self.attempts[cell][seed] = attempt if status == Status.FAILED else attempt - 1
+            if status == Status.FAILED:
+                self.failed[cell].add(seed)
+                if attempt >= self._tries:
+                    self.given_up[cell].add(seed)
 
     def has(self, columns: Iterable[str]) -> bool:
         """Whether the rows have all these columns. The rows of a sweep without results have no metrics."""

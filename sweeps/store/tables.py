@@ -232,7 +232,10 @@ class Tables(Files):
 
     def compact(self) -> None:
         """Merge small parts. After a crash in between, some runs are in two parts: readers and the next merge cope."""
-        sizes = self._sizes()
+        sizes: Counter[str] = Counter()
+        for table in TABLES:
+            for info in self._fs.listed(f"{self._root}/{table}"):
+                sizes[PurePath(info.base_name).stem] += info.size or 0
         groups: list[list[str]] = [[]]
         for part in self.parts("runs"):
             if sizes[part] < _PART_BYTES:
@@ -261,13 +264,6 @@ class Tables(Files):
 
         tables = self._fs.each(merged, sorted({*group} & {*self.parts(table)}))
         return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
-
-    def _sizes(self) -> Counter[str]:
-        sizes: Counter[str] = Counter()
-        for table in TABLES:
-            for info in self._fs.listed(f"{self._root}/{table}"):
-                sizes[PurePath(info.base_name).stem] += info.size or 0
-        return sizes
 
     def _part(self, table: str, part: str) -> str:
         return f"{self._root}/{table}/{part}.parquet"
