@@ -26,8 +26,9 @@ class Address:
             host, port = parts.hostname, parts.port
         except ValueError:
             host, port = None, None
+        example = "127.0.0.1:6379" if "Ray" in what else "http://127.0.0.1:8265"
         if host is None or port is None or not _HOST.fullmatch(host):
-            raise MislabelError(f"{text!r} is not the address of {what}; one looks like {_example(what)}")
+            raise MislabelError(f"{text!r} is not the address of {what}; one looks like {example}")
         return cls(host, port)
 
     def __str__(self) -> str:
@@ -56,10 +57,6 @@ def refuse_where_no_ray_answers(address: str) -> None:
         raise UnreachableError(f"no Ray cluster answers at {address}; is it up and reachable from here?")
 
 
-def _example(what: str) -> str:
-    return "127.0.0.1:6379" if "Ray" in what else "http://127.0.0.1:8265"
-
-
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a server on this host."""
     try:
@@ -70,15 +67,12 @@ def is_loopback(host: str) -> bool:
 
 def free_ports(host: str, count: int) -> list[int]:
     """Free ports of this machine."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket(_family(host))) for _ in range(count)]
+        sockets = [held.enter_context(socket.socket(family)) for _ in range(count)]
         for each in sockets:
             try:
                 each.bind((host, 0))
             except OSError as error:
                 raise MislabelError(f"{host}: not an address of this machine: {error.strerror}") from None
         return [each.getsockname()[1] for each in sockets]
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -32,41 +32,23 @@ FOLDER = "MISLABEL_CLUSTER_DIR"
 _FORM = 1
 
 
-@dataclass(frozen=True)
 class Folder:
     """The folder of a cluster's head."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.state = path / "state.json"
+        self.token = path / "token"
+        self.mlflow_password = path / "mlflow-password"
+        self.queue = path / "queue"
+        self.jobs = path / "jobs"
+        self.logs = path / "logs"
 
     @classmethod
     def here(cls) -> "Folder":
         given = os.environ.get(FOLDER)
         home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
         return cls(Path(given) if given else Path(home) / "mislabel" / "cluster")
-
-    @property
-    def state(self) -> Path:
-        return self.path / "state.json"
-
-    @property
-    def token(self) -> Path:
-        return self.path / "token"
-
-    @property
-    def mlflow_password(self) -> Path:
-        return self.path / "mlflow-password"
-
-    @property
-    def queue(self) -> Path:
-        return self.path / "queue"
-
-    @property
-    def jobs(self) -> Path:
-        return self.path / "jobs"
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -123,8 +105,7 @@ class State:
         return [name for name, process in self.processes.items() if not process.lives]
 
     def write(self, folder: Folder) -> None:
-        values = {"form": _FORM, **asdict(self)}
-        write_atomically(folder.state, json.dumps(values, indent=1).encode())
+        write_atomically(folder.state, json.dumps({"form": _FORM, **asdict(self)}, indent=1).encode())
 
     def environment(self, folder: Folder) -> dict[str, str]:
         """Environment variables for processes of this machine that use the cluster. They contain no secret."""

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass
@@ -41,9 +42,6 @@ class Process:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Process":
         return cls(int(values["pid"]), str(values["started"]))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"pid": self.pid, "started": self.started}
 
     @property
     def lives(self) -> bool:
@@ -121,18 +119,17 @@ def descendants(processes: Iterable[Process]) -> list[Process]:
 
     The system does not reuse the number of a session that still has members, so these belong to no other process.
     """
-    parents = {process.pid: process.info["ppid"] for process in psutil.process_iter(["ppid"])}
-    below: dict[int, list[int]] = {}
-    for pid, parent in parents.items():
-        below.setdefault(parent, []).append(pid)
+    below = defaultdict[int, list[int]](list)
+    for process in psutil.process_iter(["ppid"]):
+        below[process.info["ppid"]].append(process.pid)
         with suppress(OSError):
-            session = os.getsid(pid)
-            if pid != session and Process.of(session) is None:
-                below.setdefault(session, []).append(pid)
+            session = os.getsid(process.pid)
+            if process.pid != session and Process.of(session) is None:
+                below[session].append(process.pid)
     found: set[int] = set()
     left = [process.pid for process in processes if process.lives or (process.recent and not Process.of(process.pid))]
     while left:
-        more = [pid for pid in below.get(left.pop(), []) if pid not in found]
+        more = [pid for pid in below[left.pop()] if pid not in found]
         found.update(more)
         left += more
     return [process for pid in sorted(found) if (process := Process.of(pid))]

@@ -140,7 +140,9 @@ def _wait(state: State, folder: Folder, say: Say) -> None:
     deadline = time.monotonic() + START_SECONDS
     while waiting:
         for name in state.dead():
-            raise MislabelError(f"{name} ended right after it started; {_last_lines(folder.logs / f'{name}.log')}")
+            log = folder.logs / f"{name}.log"
+            end_of_log = "\n  ".join([f"the end of {log}:", *last_lines(log)])
+            raise MislabelError(f"{name} ended right after it started; {end_of_log}")
         if time.monotonic() > deadline:
             late = " and ".join(waiting)
             raise MislabelError(f"{late} did not answer within {START_SECONDS:g} s; see {folder.logs}")
@@ -148,12 +150,10 @@ def _wait(state: State, folder: Folder, say: Say) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _last_lines(log: Path) -> str:
-    try:
-        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    except OSError:
-        lines = []
-    return "\n  ".join([f"the end of {log}:", *lines[-_LINES:]])
+def last_lines(log: Path) -> list[str]:
+    """The last lines of a server's log that are not empty."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return [line for line in text.splitlines() if line.strip()][-_LINES:]
 
 
 def down(folder: Folder, say: Say) -> bool:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from mislabel.cluster.head_state import Folder, State, differences, versions
@@ -27,9 +27,6 @@ class Node:
     def differing(self, head: dict[str, str]) -> list[str]:
         """The versions that differ from the head's."""
         return [] if self.versions is None else differences(self.versions, head)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def nodes(state: State, folder: Folder) -> list[Node]:

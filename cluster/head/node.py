@@ -9,19 +9,17 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from mislabel.cluster.head.head import END_SECONDS, OBJECT_STORE_BYTES, RAY
+from mislabel.cluster.head.head import END_SECONDS, OBJECT_STORE_BYTES, RAY, Say, last_lines
 from mislabel.cluster.head_state import differences, ray_environment, versions
 from mislabel.cluster.jobs.client import Jobs
 from mislabel.cluster.jobs.remote_command import facts
 from mislabel.cluster.process import Process, end
 from mislabel.sweeps.errors import ExitCode, MislabelError
 
-Say = Callable[[str], None]
 _POLL_SECONDS = 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2.0, 30.0
 # A node that ran for this long was accepted by the head.
@@ -94,7 +92,8 @@ class _Membership:
                 return
             rejections = 0 if time.monotonic() - began > _SETTLED_SECONDS else rejections + 1
             if rejections >= _ATTEMPTS:
-                raise MislabelError(f"Ray's node ended {rejections} times right after it started: {_last_line(log)}")
+                said = next(reversed(last_lines(log)), "it printed nothing")
+                raise MislabelError(f"Ray's node ended {rejections} times right after it started: {said}")
             self._say("lost the connection to the cluster; joining again")
             self._pause(min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2**rejections))
 
@@ -138,8 +137,3 @@ class _Membership:
         deadline = time.monotonic() + seconds
         while not self._leaving and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
-
-
-def _last_line(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "it printed nothing"

@@ -4,7 +4,6 @@ It imports neither Ray nor torch: commands start fast, and a laptop does not nee
 """
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ from mislabel.sweeps.errors import MislabelError, UnreachableError
 
 ENTRYPOINT = "python -P -m mislabel.cluster.jobs.head_job"
 """The command of every job. All else is in its metadata, which no shell reads."""
-CLUSTER, TOKEN_FILE = "MISLABEL_CLUSTER", "MISLABEL_TOKEN_FILE"
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 _SECONDS = 30.0
 _TOKEN_REFUSED = (401, 403)
@@ -48,12 +46,10 @@ class Jobs:
 
     @classmethod
     def reached(cls, address: str | None, token_file: str | None) -> "Jobs":
-        """The job server at the address, or in the environment, or of this machine's cluster."""
+        """The job server at the address, by default of this machine's cluster."""
         folder = Folder.here()
         state = read_state(folder)
-        address = address or os.environ.get(CLUSTER) or None
-        given = token_file or os.environ.get(TOKEN_FILE)
-        if address is None:
+        if not address:
             if state is None:
                 raise MislabelError(
                     "no cluster is given; use --cluster http://HOST:PORT (or MISLABEL_CLUSTER), or start one "
@@ -61,12 +57,12 @@ class Jobs:
                 )
             address = state.jobs
         at = Address.parse(address, "a job server")
-        if given is None and not (state and Address.parse(state.jobs, "a job server") == at):
+        if not token_file and not (state and Address.parse(state.jobs, "a job server") == at):
             raise MislabelError(
-                f"the cluster at {at} needs its token: give the file with --token-file or {TOKEN_FILE}; "
+                f"the cluster at {at} needs its token: give the file with --token-file or MISLABEL_TOKEN_FILE; "
                 "on the head's machine it is ~/.local/state/mislabel/cluster/token"
             )
-        found = cls(address, read_secret(Path(given) if given else folder.token))
+        found = cls(address, read_secret(Path(token_file) if token_file else folder.token))
         found.check()
         return found
 

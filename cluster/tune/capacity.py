@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from mislabel.cluster.queue.fair_share import TICKET
 from mislabel.sweeps.errors import MislabelError
@@ -22,7 +22,7 @@ _ROUNDING = 1e-6
 
 def worker_slots(resources: Resources) -> int:
     """How many packs can run at once on the cluster; MislabelError if none can."""
-    return slots_of(_machines(), resources)
+    return slots_of(machines(), resources)
 
 
 def worker_slots_in_time(resources: Resources, seconds: float = PATIENCE_SECONDS) -> int:
@@ -43,12 +43,7 @@ def worker_slots_in_time(resources: Resources, seconds: float = PATIENCE_SECONDS
 
 def worker_memory_bytes(resources: Resources) -> int:
     """The memory that one worker has on every machine."""
-    return memory_bytes_of(_machines(), resources)
-
-
-def gpus() -> float:
-    """The number of GPUs in the cluster."""
-    return sum(machine.get("GPU", 0) for machine in _machines())
+    return memory_bytes_of(machines(), resources)
 
 
 def slots_of(machines: Machines, resources: Resources) -> int:
@@ -62,16 +57,12 @@ def slots_of(machines: Machines, resources: Resources) -> int:
 
 
 def memory_bytes_of(machines: Machines, resources: Resources) -> int:
-    return min(_memory_bytes(machines, resources), default=4 << 30)
+    usable = [(slots, m["memory"]) for m in machines if (slots := _slots(m, resources)) and "memory" in m]
+    return min((int(memory) // slots for slots, memory in usable), default=4 << 30)
 
 
-def _memory_bytes(machines: Machines, resources: Resources) -> Iterator[int]:
-    for machine in machines:
-        if (slots := _slots(machine, resources)) and "memory" in machine:
-            yield int(machine["memory"]) // slots
-
-
-def _machines() -> Machines:
+def machines() -> Machines:
+    """The machines of the cluster that this process is connected to."""
     import ray  # late: Ray reads its settings from the environment when it is imported
 
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]

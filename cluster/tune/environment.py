@@ -26,14 +26,12 @@ _DEFAULTS = {"RAY_USAGE_STATS_ENABLED": "0"}
 @contextmanager
 def configured() -> Iterator[None]:
     """Set the variables in the body."""
-    before = {name: os.environ.get(name) for name in (*_VARIABLES, *_DEFAULTS)}
-    os.environ.update({**_DEFAULTS, **{name: value for name, value in before.items() if value is not None}})
-    os.environ.update(_VARIABLES)
+    names = {*_VARIABLES, *_DEFAULTS}
+    before = {name: os.environ[name] for name in names & os.environ.keys()}
+    os.environ.update(_DEFAULTS | before | _VARIABLES)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in names:
+            os.environ.pop(name, None)
+        os.environ.update(before)

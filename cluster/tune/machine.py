@@ -28,8 +28,7 @@ def machine_on_ray(resources: Resources, workers: int | None) -> Iterator[tuple[
             profiler = stack.enter_context(ray_profiler(resources))
         else:  # there is only the driver's machine: measuring in this process starts sooner
             torch.set_num_threads(max(1, int(resources.cpu)))
-        memory_bytes = profiler.place.memory_bytes if profiler is not None else None
-        memory_bytes = worker_memory_bytes(resources) if memory_bytes is None else memory_bytes
+        memory_bytes = (profiler and profiler.memory_bytes) or worker_memory_bytes(resources)
 
         def run(driver: Driver, store: Store, show: Show) -> None:
             if profiler is not None:

@@ -7,7 +7,6 @@ import logging
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -30,32 +29,22 @@ _READY_SECONDS = 900.0
 _SAY_SECONDS = 10.0
 _PROFILE_SECONDS = 300.0
 
-
-@dataclass(frozen=True)
-class Place:
-    """The machine and device that the profiler runs on."""
-
-    host: str
-    device: str
-    memory_bytes: int | None
-    """A worker's share of the GPU's memory; None on a CPU, where workers share the machine's memory."""
+_Place = tuple[str, str, int | None]
+"""Where the profiler runs: host, device, and a worker's share of the device's memory."""
 
 
 class RayProfiler:
-    def __init__(self, actor: Any, place: Place) -> None:
+    def __init__(self, actor: Any, device: str, memory_bytes: int | None) -> None:
         self._actor: Any = actor
-        self.place = place
-
-    @property
-    def device(self) -> str:
-        return self.place.device
+        self.device = device
+        self.memory_bytes = memory_bytes
+        """A worker's share of the GPU's memory; None on a CPU, where workers share the machine's memory."""
 
     def profile(self, task: Task[Any], values: Mapping[str, Value], memory_bytes: int, most: int) -> Speed:
         if self._actor is None:
             raise ProfilerGone
         asked = self._actor.profile.remote(task.name, dict(values), memory_bytes, most)
-        speed: Speed = ray.get(asked, timeout=_PROFILE_SECONDS)
-        return speed
+        return ray.get(asked, timeout=_PROFILE_SECONDS)  # type: ignore[no-any-return]
 
     def leave(self) -> None:
         """Release the slot for a worker."""
@@ -77,20 +66,16 @@ def ray_profiler(resources: Resources) -> Iterator[RayProfiler]:
     # If its machine is lost, Ray restarts it on another.
     options = {"num_cpus": resources.cpu, "num_gpus": resources.gpu, "max_restarts": 3, "max_task_retries": 3}
     actor = ray.remote(_Profiler).options(**options).remote(resources.cpu, resources.gpu, chosen_folder())
-    profiler: RayProfiler | None = None
     try:
-        profiler = RayProfiler(actor, _place(actor))
-        if resources.gpu and profiler.device == "cpu":
-            _log.warning("resources.gpu: torch finds no CUDA on %s; packs train on its CPU", profiler.place.host)
-        yield profiler
+        host, device, memory_bytes = _place(actor)
+        if resources.gpu and device == "cpu":
+            _log.warning("resources.gpu: torch finds no CUDA on %s; packs train on its CPU", host)
+        yield RayProfiler(actor, device, memory_bytes)
     finally:
-        if profiler is None:
-            ray.kill(actor)
-        else:
-            profiler.leave()
+        ray.kill(actor)
 
 
-def _place(actor: Any) -> Place:
+def _place(actor: Any) -> _Place:
     place = actor.place.remote()
     if not ray.wait([place], timeout=_SAY_SECONDS)[0]:
         _log.info("waiting for a free worker, to measure how many runs fit into a pack")
@@ -111,9 +96,9 @@ class _Profiler:
         self._device = device_from_ray()
         limit_memory(self._device, self._share)
 
-    def place(self) -> Place:
+    def place(self) -> _Place:
         memory_bytes = int(self._share * memory_of(self._device)) if self._device.type == "cuda" else None
-        return Place(platform.node(), device_name(self._device), memory_bytes)
+        return platform.node(), device_name(self._device), memory_bytes
 
     def profile(self, task: str, values: Mapping[str, Value], memory_bytes: int, most: int) -> Speed:
         speed = measure_speed(find_task(task), values, self._device, memory_bytes, most)

@@ -9,7 +9,6 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any
 
 import ray
 from ray import tune
@@ -39,21 +38,22 @@ def connected(address: str | None) -> Iterator[None]:
     with configured(), empty_folder as empty:
         try:
             with working_directory(empty):
-                ray.init(
-                    address=address,
-                    include_dashboard=None if address else False,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                    configure_logging=True,
-                )
-        except (ConnectionError, ValueError) as error:
-            token = "" if address is None else "; does it ask for a token that is not in RAY_AUTH_TOKEN_PATH?"
-            reason = str(error).splitlines()[0]
-            raise UnreachableError(f"no Ray cluster answers at {address}: {reason}{token}") from None
+                dashboard = None if address else False
+                ray.init(address, include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:  # Ray raises a plain Exception if it takes too long to start
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise UnreachableError(_unreachable(address, reason)) from error
         try:
             yield
         finally:
             ray.shutdown()
+
+
+def _unreachable(address: str | None, reason: str) -> str:
+    if address is None:
+        return f"Ray did not start on this machine: {reason}; try again when it is less busy, or run with --inline"
+    token = "does it ask for a token that is not in RAY_AUTH_TOKEN_PATH?"
+    return f"no Ray cluster answers at {address}: {reason}; {token}"
 
 
 def run_on_ray(
@@ -90,7 +90,7 @@ def _fit(searcher: PackSearcher, sweep: str, resources: Resources) -> None:
                 scheduler=PackScheduler(searcher),
                 max_concurrent_trials=_MOST_PACKS,
                 reuse_actors=True,
-                trial_dirname_creator=_dirname,
+                trial_dirname_creator=lambda trial: str(trial.trial_id),
             ),
             run_config=tune.RunConfig(
                 # Tune tells sweeps apart by this name alone.
@@ -103,7 +103,3 @@ def _fit(searcher: PackSearcher, sweep: str, resources: Resources) -> None:
         )
         logging.getLogger("ray.tune").setLevel(logging.ERROR)
         tuner.fit()
-
-
-def _dirname(trial: Any) -> str:
-    return str(trial.trial_id)

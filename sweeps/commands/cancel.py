@@ -3,7 +3,6 @@
 import click
 
 from mislabel.sweeps.commands import options
-from mislabel.sweeps.commands.options import say
 
 
 @click.command()
@@ -22,4 +21,4 @@ def command(name: str, cluster: str | None, token_file: str | None) -> None:
     jobs = Jobs.reached(cluster, token_file)
     job = job_of(jobs, name, live=True)
     jobs.stop(job.id)
-    say(f"{job.metadata['sweep']}: cancelled ({job.id})")
+    options.say(f"{job.metadata['sweep']}: cancelled ({job.id})")

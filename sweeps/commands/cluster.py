@@ -2,13 +2,15 @@
 
 import sys
 from contextlib import redirect_stdout
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.options import say
-from mislabel.sweeps.errors import ExitCode
+from mislabel.sweeps.commands.screen import columns
+from mislabel.sweeps.formatting import duration
 
 
 @click.group()
@@ -24,11 +26,9 @@ def command() -> None:
 
 @command.command()
 @click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
+    "--host", default="127.0.0.1", show_default=True,
     help="Address to listen on. By default only this machine can connect.",
-)
+)  # fmt: skip
 @options.store
 @options.data
 @click.option(
@@ -66,16 +66,12 @@ def up(
 
 
 @command.command()
-def down() -> int:
+def down() -> None:
     """Shut down what `cluster up` started on this machine. Running sweeps save checkpoints first."""
     from mislabel.cluster.head.head import down
     from mislabel.cluster.head_state import Folder
 
-    if down(Folder.here(), say):
-        say("the cluster is down")
-    else:
-        say("no cluster runs on this machine")
-    return ExitCode.DONE
+    say("the cluster is down" if down(Folder.here(), say) else "no cluster runs on this machine")
 
 
 @command.command()
@@ -117,17 +113,12 @@ def status(as_json: bool) -> None:
         addresses = {"jobs": state.jobs, "ray": state.ray, "mlflow": state.mlflow, "mlflow_answers": mlflow}
         shown = {**addresses, "store": state.store, "at_once": state.at_once, "versions": state.versions}
         differing = {node.host: other for node in found if (other := node.differing(state.versions))}
-        options.put_json(
-            {**shown, "nodes": [node.to_json() for node in found], "sweeps": queue, "differing": differing}
-        )
-        return
-    _show(state, found, queue, mlflow)
+        options.put_json({**shown, "nodes": [asdict(node) for node in found], "sweeps": queue, "differing": differing})
+    else:
+        _show(state, found, queue, mlflow)
 
 
 def _show(state: Any, found: list[Any], queue: list[dict[str, Any]], mlflow: bool) -> None:
-    from mislabel.sweeps.commands.screen import columns
-    from mislabel.sweeps.formatting import duration
-
     rows = [
         (
             f"{node.host}{' (head)' if node.head else ''}", "alive" if node.alive else "dead", f"{node.cpus:g}",
@@ -138,19 +129,13 @@ def _show(state: Any, found: list[Any], queue: list[dict[str, Any]], mlflow: boo
     click.echo(columns(rows, ("machine", "state", "CPUs", "GPUs", "memory", "differs")))
     if queue:
         shown = [(q["name"], q["state"], q["owner"], str(q["priority"]), duration(q["seconds"])) for q in queue]
-        click.echo()
-        click.echo(columns(shown, ("sweep", "state", "owner", "priority", "since")))
-    click.echo()
-    click.echo(
-        columns(
-            [
-                ("MLflow", state.mlflow + ("" if mlflow else "  (does not answer)")),
-                ("store", state.store),
-                ("sweeps at once", str(state.at_once)),
-                ("versions", ", ".join(f"{name} {number}" for name, number in state.versions.items())),
-            ],
-            ("jobs", state.jobs),
-        )
-    )
+        click.echo("\n" + columns(shown, ("sweep", "state", "owner", "priority", "since")))
+    facts = [
+        ("MLflow", state.mlflow + ("" if mlflow else "  (does not answer)")),
+        ("store", state.store),
+        ("sweeps at once", str(state.at_once)),
+        ("versions", ", ".join(f"{name} {number}" for name, number in state.versions.items())),
+    ]
+    click.echo("\n" + columns(facts, ("jobs", state.jobs)))
     for name in state.dead():
         say(f"{name} has ended; run `mislabel cluster down`, then `mislabel cluster up`, to restart it")

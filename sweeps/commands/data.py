@@ -1,5 +1,6 @@
 """`mislabel data`: fetch, list and check data sets."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,8 @@ import click
 
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.options import say
+from mislabel.sweeps.commands.screen import columns
+from mislabel.sweeps.errors import ExitCode, MislabelError, nearest
 
 _folder = click.option(
     "--folder", default=None, envvar="MISLABEL_DATA", show_envvar=True, metavar="FOLDER",
@@ -42,7 +45,6 @@ def get(names: tuple[str, ...], folder: str | None, source: str | None, size: in
 
     NAMES are those of `mislabel data list`, or `images` or `images/NAME` for your own images.
     """
-    from mislabel.sweeps.errors import ExitCode, MislabelError, nearest
     from mislabel.tasks.data.catalogue import SOURCES
     from mislabel.tasks.data.download import FetchError
     from mislabel.tasks.data.folder import data_folder
@@ -54,21 +56,19 @@ def get(names: tuple[str, ...], folder: str | None, source: str | None, size: in
             hint = nearest(name, known) or f"; there are {', '.join(known)}"
             raise MislabelError(f"{name!r} is not a data set{hint}")
         if is_own(name) and source is None:
-            raise MislabelError(
-                f"{name}: name the folder of the images with --from FOLDER; it has one folder per class"
-            )
-    failed = 0
+            raise MislabelError(f"{name}: give the folder of the images with --from FOLDER; it has a folder per class")
+    code = ExitCode.DONE
     for name in names:
         try:
             _get_one(name, data_folder(folder), source, size)
         except FetchError as error:
             say(str(error))
-            failed += 1
+            code = ExitCode.FAILED
         except DataError as error:
             raise MislabelError(str(error)) from None
         except OSError as error:
             raise MislabelError(f"{name}: {error}; choose another folder with --folder or MISLABEL_DATA") from None
-    return ExitCode.FAILED if failed else ExitCode.DONE
+    return code
 
 
 def _get_one(name: str, root: Path, source: str | None, size: int) -> None:
@@ -82,8 +82,8 @@ def _get_one(name: str, root: Path, source: str | None, size: int) -> None:
         return
     with _shown() as show:
         if is_own(name):
-            found = convert_folder(name, Path(str(source)).expanduser(), size, root, show)
             origin = str(source)
+            found = convert_folder(name, Path(origin).expanduser(), size, root, show)
         else:
             origin = SOURCES[name].fetch(root, show)
             if repair(name, root):
@@ -97,33 +97,27 @@ def _get_one(name: str, root: Path, source: str | None, size: int) -> None:
 @options.as_json
 def list_(folder: str | None, as_json: bool) -> None:
     """List the data sets, and which of them are on this machine."""
-    from mislabel.sweeps.commands.screen import columns
     from mislabel.tasks.data.catalogue import SOURCES
     from mislabel.tasks.data.folder import data_folder, shown
     from mislabel.tasks.data.images import EMBEDDED, AbsentData, DataError, command_for, images, names
 
     root = data_folder(folder)
-    rows = []
+    helps = {EMBEDDED: "handwritten digits, 8×8, from scikit-learn"} | {name: SOURCES[name].help for name in SOURCES}
+    rows: list[dict[str, Any]] = []
     for name in names(folder):
-        help = SOURCES[name].help if name in SOURCES else "your own images"
-        help = "handwritten digits, 8×8, from scikit-learn" if name == EMBEDDED else help
+        row = {"name": name, "here": True, "what": helps.get(name, "your own images")}
         try:
-            found = images(name, folder)
-            rows.append({"name": name, "here": True, "what": help, **_described(found)})
-        except AbsentData as absent:
-            rows.append({"name": name, "here": False, "what": help, "command": absent.command})
-        except DataError as damage:
-            say(str(damage))
-            rows.append({"name": name, "here": False, "what": help, "command": command_for(name, root)})
+            row |= _described(images(name, folder))
+        except (AbsentData, DataError) as error:
+            row |= {"here": False, "command": command_for(name, root)}
+            if isinstance(error, DataError):
+                say(str(error))
+        rows.append(row)
     if as_json:
         options.put_json(rows)
         return
-    click.echo(
-        columns(
-            [(row["name"], _counts_of(row) if row["here"] else row["command"], row["what"]) for row in rows],
-            ("data set", "contents, or how to fetch it", "description"),
-        )
-    )
+    shown_rows = [(row["name"], _counts_of(row) if row["here"] else row["command"], row["what"]) for row in rows]
+    click.echo(columns(shown_rows, ("data set", "contents, or how to fetch it", "description")))
     say(f"folder: {shown(root)}")
 
 
@@ -132,11 +126,10 @@ def list_(folder: str | None, as_json: bool) -> None:
 @_folder
 def check(names: tuple[str, ...], folder: str | None) -> int:
     """Verify the checksums of the data sets NAMES, by default of all on this machine. Exit code 1 if one is damaged."""
-    from mislabel.sweeps.errors import ExitCode, MislabelError
     from mislabel.tasks.data import images
     from mislabel.tasks.data.images import AbsentData, DataError
 
-    damaged = 0
+    code = ExitCode.DONE
     for name in names or images.names(folder):
         try:
             wrong = list(images.faults(name, folder))
@@ -146,16 +139,14 @@ def check(names: tuple[str, ...], folder: str | None) -> int:
             continue
         except DataError as error:
             wrong = [str(error)]
-        damaged += bool(wrong)
+        code = ExitCode.FAILED if wrong else code
         click.echo(f"{name}: " + ("; ".join(wrong) or f"ok, {images.images(name, folder).checksum}"))
-    return ExitCode.FAILED if damaged else ExitCode.DONE
+    return code
 
 
 @contextmanager
 def _shown() -> Iterator[Callable[[str, int, int], None]]:
     """Show progress on stderr: a bar on a terminal, otherwise one line per file."""
-    import sys
-
     if not sys.stderr.isatty():
         shown = set()
 
@@ -182,13 +173,8 @@ def _shown() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _described(found: Any) -> dict[str, Any]:
-    return {
-        "train": len(found.train_y),
-        "test": len(found.test_y),
-        "size": list(found.size),
-        "classes": list(found.classes),
-        "checksum": found.checksum,
-    }
+    counts = {"train": len(found.train_y), "test": len(found.test_y)}
+    return {**counts, "size": list(found.size), "classes": list(found.classes), "checksum": found.checksum}
 
 
 def _counts_of(row: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib import import_module
 
 import click
 
@@ -23,14 +24,14 @@ def command(store: str, as_json: bool) -> int:
         "store": lambda: _store(store),
         "training": _training,
         "ray": _ray,
-        "mlflow": _mlflow,
+        "mlflow": lambda: str(import_module("mlflow").__version__),
     }
     rows = []
     for name, check in checks.items():
         try:
             rows.append((name, "ok", check()))
         except Exception as error:
-            rows.append((name, "fails", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"))
+            rows.append((name, "fails", f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"))
         if not as_json:
             click.echo(f"{rows[-1][0]:<10}{rows[-1][1]:<7}{rows[-1][2]}")
     if as_json:
@@ -75,11 +76,8 @@ def _training() -> str:
     from mislabel.sweeps.spec.document import Document
     from mislabel.sweeps.store.store import Store
 
-    values = {
-        "name": "doctor",
-        "task": "xor_clusters",
-        "parameters": {"steps": 10, "dim": 10, "width": 20, "samples": 40},
-    }
+    parameters = {"steps": 10, "dim": 10, "width": 20, "samples": 40}
+    values = {"name": "doctor", "task": "xor_clusters", "parameters": parameters}
     spec, task = checked_spec(Document("doctor", values))
     with tempfile.TemporaryDirectory() as folder:
         run_sweep(spec, task, Store(folder), inline_host)
@@ -96,9 +94,3 @@ def _ray() -> str:
         import ray
 
         return f"{ray.__version__}, {worker_slots(Resources())} workers on this machine"
-
-
-def _mlflow() -> str:
-    import mlflow
-
-    return str(mlflow.__version__)

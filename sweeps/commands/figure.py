@@ -3,7 +3,6 @@
 import click
 
 from mislabel.sweeps.commands import options
-from mislabel.sweeps.commands.options import say
 
 
 @click.command()
@@ -30,5 +29,5 @@ def command(
 
     path = out or f"{name}.png"
     save(curve_figure(mislabel.load(store, name), metrics, by, at), path)
-    say(f"figure: {path}")
+    options.say(f"figure: {path}")
     click.echo(path)

@@ -5,8 +5,7 @@ from typing import Any
 import click
 
 from mislabel.sweeps.commands import options
-
-_SHOWN = ("done", "runs", "updated_at")
+from mislabel.sweeps.commands.screen import columns
 
 
 @click.command(cls=options.Query)
@@ -18,29 +17,22 @@ def command(store: str, as_json: bool) -> None:
     from mislabel.sweeps.store.store import Store
 
     at = Store(store)
-    rows = [_row(at.sweep(name)) for name in at.names()]
-    for entry in entries_of_store(store):
-        if entry.before is not None:
-            rows = [row for row in rows if row["name"] != entry.ticket.sweep]
-            rows.append(
-                {"name": entry.ticket.sweep, "state": entry.text, "done": None, "runs": None, "updated_at": None}
-            )
+    waiting = {entry.ticket.sweep: entry.text for entry in entries_of_store(store) if entry.before is not None}
+    progress = {name: at.sweep(name).read_json("progress.json") or {} for name in at.names() if name not in waiting}
+    states = {name: state_of(values) for name, values in progress.items()} | waiting
+    keys = ("done", "runs", "updated_at")
+    rows = [
+        {"name": name, "state": state, **{key: progress.get(name, {}).get(key) for key in keys}}
+        for name, state in states.items()
+    ]
     if as_json:
         options.put_json(rows)
         return
     if not rows:
         options.say(f"no sweeps in {store}; `mislabel run SPEC.yaml` starts one")
         return
-    from mislabel.sweeps.commands.screen import columns
-
     shown = [(r["name"], r["state"], f"{r['done'] or 0:,}", f"{r['runs'] or 0:,}", r["updated_at"] or "") for r in rows]
     click.echo(columns(shown, ("sweep", "state", "done", "runs", "last update")))
-
-
-def _row(files: Any) -> dict[str, Any]:
-    progress = files.read_json("progress.json") or {}
-    row = {key: progress.get(key) for key in _SHOWN}
-    return {"name": files.name, "state": state_of(progress), **row}
 
 
 def state_of(progress: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mislabel.sweeps.errors import ExitCode, MislabelError
+from mislabel.sweeps.errors import ExitCode, MislabelError, nearest
 
 COMMANDS = {
     "run": "Run a sweep on this machine, or continue it.",
@@ -45,9 +45,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"mislabel.sweeps.commands.{cmd_name}")
-        command: click.Command = module.command
-        return command
+        return importlib.import_module(f"mislabel.sweeps.commands.{cmd_name}").command  # type: ignore[no-any-return]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -55,8 +53,6 @@ class _Commands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS:
-            from mislabel.sweeps.errors import nearest
-
             ctx.fail(f"no command {args[0]!r}{nearest(args[0], COMMANDS)}; `mislabel --help` lists them")
         return super().resolve_command(ctx, args)
 

@@ -65,35 +65,26 @@ class Query(click.Command):
             ),
         ]  # fmt: skip
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta["mislabel.words"] = list(args)
-        return super().parse_args(ctx, args)
-
     def invoke(self, ctx: click.Context) -> Any:
         at, token = ctx.params.pop("cluster"), ctx.params.pop("token_file")
         named = "store" in ctx.params and ctx.get_parameter_source("store") is not ParameterSource.DEFAULT
         if at and not (named and ctx.get_parameter_source("cluster") is ParameterSource.ENVIRONMENT):
-            return _run_on_head(at, token, [*_names(ctx), *_without_address(ctx.meta["mislabel.words"])])
+            return _run_on_head(at, token, given_words(ctx))
         if "store" in ctx.params and not named:
             ctx.params["store"] = _store_here(ctx.params["store"])
         return super().invoke(ctx)
 
 
-def _names(ctx: click.Context) -> list[str]:
-    """The names of this command and its groups, after `mislabel`."""
-    return [] if ctx.parent is None else [*_names(ctx.parent), str(ctx.info_name)]
-
-
-def _without_address(words: Sequence[str]) -> list[str]:
-    """The words without --cluster and --token-file, which the head does not need."""
-    kept: list[str] = []
-    left = iter(words)
-    for word in left:
-        if word in ("--cluster", "--token-file"):
-            next(left, None)
-        elif not word.startswith(("--cluster=", "--token-file=")):
-            kept.append(word)
-    return kept
+def given_words(ctx: click.Context) -> list[str]:
+    """The command and those of its parameters that were given on the command line, as words after `mislabel`."""
+    words = ctx.command_path.removeprefix(ctx.find_root().command_path).split()
+    for param in ctx.command.params:
+        if param.name in ctx.params and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
+            value = ctx.params[param.name]
+            for each in value if isinstance(value, tuple) else (value,):
+                words += [param.opts[0]] if isinstance(param, click.Option) else []
+                words += [] if each is True else [str(each)]
+    return words
 
 
 def _run_on_head(address: str, token_file: str | None, words: Sequence[str]) -> int:
@@ -114,7 +105,7 @@ def _store_here(default: str) -> str:
     from mislabel.cluster.head_state import Folder, read_state
 
     state = read_state(Folder.here())
-    return default if state is None else state.store
+    return state.store if state else default
 
 
 def say(text: str) -> None:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mislabel.sweeps.commands import options
+from mislabel.sweeps.commands.screen import columns
+from mislabel.sweeps.formatting import amount, count, duration, estimated
 
 if TYPE_CHECKING:
     from mislabel.sweeps.plan.plan import Plan
@@ -23,14 +25,9 @@ if TYPE_CHECKING:
 @click.option("--retry-failed", is_flag=True, help="Count failed runs as missing.")
 @options.as_json
 def command(
-    spec: str,
-    store: str,
-    overrides: tuple[str, ...],
-    quick: bool,
-    workers: int | None,
-    retry_failed: bool,
+    spec: str, store: str, overrides: tuple[str, ...], quick: bool, workers: int | None, retry_failed: bool,
     as_json: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Check SPEC.yaml and show what it would run: cells, runs, how many the store has, packs, memory and time.
 
     To estimate the time, each shape is trained for a moment on this machine, unless the spec wants a GPU and this
@@ -56,12 +53,12 @@ def command(
     machine = Machine(slots, free_memory_bytes() // slots, device, profiler=profiler)
     plan = plan_sweep(read, task, Store(store), machine, retry_failed)
     if as_json:
-        options.put_json(plan_as_json(plan))
+        options.put_json(_described(plan))
     else:
         click.echo(_text(plan))
 
 
-def plan_as_json(plan: "Plan") -> dict[str, Any]:
+def _described(plan: "Plan") -> dict[str, Any]:
     return {
         "name": plan.spec.name,
         "task": plan.task.name,
@@ -86,23 +83,24 @@ def plan_as_json(plan: "Plan") -> dict[str, Any]:
 
 
 def _text(plan: "Plan") -> str:
-    from mislabel.sweeps.commands.screen import columns
-    from mislabel.sweeps.formatting import amount, count, estimated
-
     sizes = sorted({group.size for group in plan.groups.values()})
     shown = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}" if sizes else "0"
     spec = plan.spec
     steps, time = f"{plan.run_steps:,} run-steps", estimated(plan.expected_seconds)
     shapes, resumed = count(len(plan.groups), "shape"), count(len(plan.resumed), "checkpoint")
+    firsts = f"{count(len(spec.try_first), 'cell')} to try first" if spec.try_first else ""
+    learned = f"learns from {', '.join(spec.start_from)}" if spec.start_from else ""
+    runs = f"{spec.budget.runs:,} runs" if spec.budget.runs else ""
+    wall = duration(spec.budget.wall) if spec.budget.wall else ""
     up_to = f", up to {spec.seeds.up_to:,} for contenders" if spec.seeds.up_to else ""
     rows = [
         ("sweep", f"{spec.name}: task {plan.task.name}, method {spec.method.name}"),
         ("cells", _cells(plan)),
         ("branches", _branches(plan)),
-        ("first", _firsts(spec)),
+        ("first", ", ".join(filter(None, (firsts, learned)))),
         ("runs", f"{plan.runs:,} ({count(spec.seeds.count, 'seed')} per cell{up_to})"),
         ("stopping", stopping_in_words(spec)),
-        ("budget", _budget(spec)),
+        ("budget", " or ".join(filter(None, (runs, wall)))),
         ("in store", f"{plan.runs - plan.missing:,}"),
         ("to run", f"{plan.missing:,} ({steps})"),
         ("packs", f"{plan.packs:,} of {shown} runs, {shapes}, {resumed} to continue from"),
@@ -110,11 +108,10 @@ def _text(plan: "Plan") -> str:
         ("elsewhere", ", ".join(f"{n:,} of these in {name}, to be copied" for name, n in plan.elsewhere.items())),
         ("time", f"{time} on {count(plan.workers, 'worker')}, from a trial of each shape on this machine"),
     ]
-    if spec.resources.gpu and not plan.expected_seconds:
+    if not plan.missing or (spec.resources.gpu and not plan.expected_seconds):
         rows = [row for row in rows if row[0] not in ("packs", "memory", "time")]
-        rows.append(("time", f"unknown: a pack wants {spec.resources.gpu:g} GPU, and this machine has none"))
-    if not plan.missing:
-        rows = [row for row in rows if row[0] not in ("packs", "memory", "time")]
+        if plan.missing:
+            rows.append(("time", f"unknown: a pack wants {spec.resources.gpu:g} GPU, and this machine has none"))
     return columns([row for row in rows[1:] if row[1]], rows[0])
 
 
@@ -140,36 +137,19 @@ def _branches(plan: "Plan") -> str:
     return f"{len(found):,}, one for each combination of {', '.join(names)}{each}"
 
 
-def _firsts(spec: "Spec") -> str:
-    from mislabel.sweeps.formatting import count
-
-    given = f"{count(len(spec.try_first), 'cell')} to try first" if spec.try_first else ""
-    learned = f"learns from {', '.join(spec.start_from)}" if spec.start_from else ""
-    return ", ".join(filter(None, (given, learned)))
-
-
-def _budget(spec: "Spec") -> str:
-    from mislabel.sweeps.formatting import duration
-
-    runs = f"{spec.budget.runs:,} runs" if spec.budget.runs else ""
-    wall = duration(spec.budget.wall) if spec.budget.wall else ""
-    return " or ".join(filter(None, (runs, wall)))
-
-
 def stopping_in_words(spec: "Spec") -> str:
     """The stopping rule in words; empty if there is none."""
     rule = spec.early_terminate
     if rule is None:
         return ""
-    begin, it = f"{rule.type} from step {rule.min_steps:,} on", f"a {rule.per}"
     match rule.type:
         case "asha":
             how = f"whenever the steps have grown {rule.eta}-fold, the best of {rule.eta} {rule.per}s continues"
         case "hyperband":
             how = f"like asha with {rule.eta} {rule.per}s, in groups that are first compared at different steps"
         case "median":
-            how = f"{it} that is worse than the median of at least {rule.min_cells} is stopped"
+            how = f"a {rule.per} that is worse than the median of at least {rule.min_cells} is stopped"
         case "patience":
             gain = f" of at least {rule.min_gain:g}" if rule.min_gain else ""
-            how = f"{it} without a gain{gain} for {rule.patience or 0:,} steps is stopped"
-    return f"{begin}: {how}"
+            how = f"a {rule.per} without a gain{gain} for {rule.patience or 0:,} steps is stopped"
+    return f"{rule.type} from step {rule.min_steps:,} on: {how}"

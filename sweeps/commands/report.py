@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from mislabel.sweeps.commands import options
-from mislabel.sweeps.commands.options import say
 
 
 @click.command()
@@ -35,5 +34,5 @@ def command(name: str, store: str, metrics: tuple[str, ...], out: str | None) ->
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise MislabelError(f"{path}: can't be written: {error.strerror or error}") from None
-    say(f"report: {path}")
+    options.say(f"report: {path}")
     click.echo(path)

@@ -1,14 +1,14 @@
 """`mislabel reproduce`: run a paper's experiment and check its claims."""
 
-from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.options import say
-from mislabel.sweeps.commands.run import Venue
-from mislabel.sweeps.errors import ExitCode
+from mislabel.sweeps.commands.run import Venue, run_and_report, tracking_uri_of
+from mislabel.sweeps.commands.screen import columns
+from mislabel.sweeps.errors import ExitCode, MislabelError
 
 if TYPE_CHECKING:
     from mislabel.analysis.claims.claim import Finding
@@ -71,7 +71,6 @@ def _run(
     no_mlflow: bool,
 ) -> int:  # fmt: skip
     from mislabel.sweeps.checks.reader import read_spec
-    from mislabel.sweeps.commands.run import run_and_report, tracking_uri_of
     from mislabel.sweeps.papers.bundled import spec_path
     from mislabel.sweeps.plan.data_check import DataMissingError
     from mislabel.sweeps.store.store import Store
@@ -106,27 +105,24 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
     import mislabel
     from mislabel.analysis.claims.claim import Finding, judged
     from mislabel.analysis.claims.registry import CLAIMS
-    from mislabel.sweeps.errors import MislabelError
     from mislabel.sweeps.papers.bundled import sweep_name
     from mislabel.sweeps.store.store import Store
 
     name = sweep_name(experiment, quick)
-    claims = {paper: claim for paper, claim in CLAIMS[experiment].items() if claim.at_any_size or not quick}
+    claims = CLAIMS[experiment].items()
+    findings = [Finding(paper, claim) for paper, claim in claims if claim.at_any_size or not quick]
     if name not in Store(store).names():
-        return list(starmap(Finding, claims.items()))
+        return findings
     sweep = mislabel.load(store, name)
-    absent = _absent_cells(sweep)
-    if absent:
+    if absent := _absent_cells(sweep):
         say(f"{experiment}: {absent:,} cells have no run in {store}; claims are checked once all have one")
-        return list(starmap(Finding, claims.items()))
-    found = []
-    for paper, claim in claims.items():
+        return findings
+    for i, finding in enumerate(findings):
         try:
-            found.append(judged(paper, claim, sweep))
+            findings[i] = judged(finding.paper, finding.claim, sweep)
         except (MislabelError, KeyError, ValueError) as error:
-            say(f"{experiment}: {claim.quantity}: can't be checked yet: {error}")
-            found.append(Finding(paper, claim))
-    return found
+            say(f"{experiment}: {finding.claim.quantity}: can't be checked yet: {error}")
+    return findings
 
 
 def _absent_cells(sweep: "Sweep") -> int:
@@ -138,9 +134,8 @@ def _absent_cells(sweep: "Sweep") -> int:
     if sweep.spec.method.learns:
         return 0
     ended = RunIndex(sweep.spec, sweep.files).seeds
-    return sum(
-        cell not in ended for cells in Space(sweep.spec, find_task(sweep.spec.task)).cells() for cell in cells.ids
-    )
+    space = Space(sweep.spec, find_task(sweep.spec.task))
+    return sum(cell not in ended for cells in space.cells() for cell in cells.ids)
 
 
 def _page(experiment: str, findings: "list[Finding]") -> str:
@@ -150,10 +145,13 @@ def _page(experiment: str, findings: "list[Finding]") -> str:
         claim = finding.claim
         lines += [
             f"  {finding.verdict.upper():<14}{finding.paper}",
-            f"                {claim.quantity}: {finding.estimate or '–'}, holds where {claim.rule.holds}"
-            + (f"; theory {finding.theory:.4g}" if finding.theory is not None else ""),
+            f"{'':<16}{claim.quantity}: {finding.estimate or '–'}, holds where {claim.rule.holds}{_theory(finding)}",
         ]
     return "\n".join(lines)
+
+
+def _theory(finding: "Finding") -> str:
+    return "" if finding.theory is None else f"; theory {finding.theory:.4g}"
 
 
 def _table(findings: "dict[str, list[Finding]]") -> str:
@@ -162,8 +160,8 @@ def _table(findings: "dict[str, list[Finding]]") -> str:
             f"`{experiment}`",
             finding.paper,
             finding.claim.quantity,
-            f"{finding.estimate}" + ("" if finding.theory is None else f"; theory {finding.theory:.4g}"),
-            f"{finding.claim.rule.holds}",
+            f"{finding.estimate}{_theory(finding)}",
+            str(finding.claim.rule.holds),
             f"**{finding.verdict}**" if finding.verdict == "not confirmed" else finding.verdict,
         )
         for experiment, found in findings.items()
@@ -176,8 +174,6 @@ def _table(findings: "dict[str, list[Finding]]") -> str:
 
 
 def _list(findings: "dict[str, list[Finding]]") -> str:
-    from mislabel.sweeps.commands.screen import columns
-
     verdicts = ("confirmed", "not confirmed", "undecided", "not run")
     rows = []
     for experiment, found in findings.items():
@@ -187,16 +183,7 @@ def _list(findings: "dict[str, list[Finding]]") -> str:
 
 
 def _described(experiment: str, finding: "Finding") -> dict[str, Any]:
-    claim, estimate = finding.claim, finding.estimate
-    return {
-        "experiment": experiment,
-        "paper": finding.paper,
-        "quantity": claim.quantity,
-        "holds": str(claim.rule.holds),
-        "mean": estimate.mean if estimate else None,
-        "low": estimate.low if estimate else None,
-        "high": estimate.high if estimate else None,
-        "n": estimate.n if estimate else None,
-        "theory": finding.theory,
-        "verdict": finding.verdict,
-    }
+    claim = finding.claim
+    said = {"experiment": experiment, "paper": finding.paper, "quantity": claim.quantity}
+    ours = {key: getattr(finding.estimate, key, None) for key in ("mean", "low", "high", "n")}
+    return {**said, "holds": str(claim.rule.holds), **ours, "theory": finding.theory, "verdict": finding.verdict}

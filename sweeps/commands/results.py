@@ -1,11 +1,12 @@
 """`mislabel results`: print the table of cells."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from mislabel.sweeps.commands import options
+from mislabel.sweeps.commands.screen import columns
+from mislabel.sweeps.formatting import count, value_text, with_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,11 +19,9 @@ if TYPE_CHECKING:
     "--metric", "-m", "metrics", multiple=True, help="Metric to show; may be repeated. Default: the objective."
 )
 @click.option(
-    "--by",
-    multiple=True,
-    metavar="PARAMETER",
+    "--by", multiple=True, metavar="PARAMETER",
     help="One row per value; the other parameters are averaged. Default: one row per cell.",
-)
+)  # fmt: skip
 @click.option("--front", "front_only", is_flag=True, help="Show only the Pareto front of several objectives.")
 @click.option("--top", type=click.IntRange(1), help="Show only this many best rows.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
@@ -41,7 +40,10 @@ def command(
       mislabel results quickstart -m noisy_accuracy -m test_accuracy --by noise_rate
       mislabel results quickstart --csv > cells.csv
     """
-    table = table_of_cells(store, name, metrics, by)
+    import mislabel
+    from mislabel.analysis.statistics.ranking import ranked
+
+    table = ranked(mislabel.load(store, name), metrics, by)
     if front_only:
         if "front" not in table:
             raise click.UsageError("--front needs a sweep with several objectives, and does not work with --by")
@@ -56,19 +58,8 @@ def command(
         print_cells(table)
 
 
-def table_of_cells(store: str, name: str, metrics: Sequence[str] = (), by: Sequence[str] = ()) -> "pd.DataFrame":
-    """One row per cell or value of `by`, best first: counts, then mean, std, low and high of each metric."""
-    import mislabel
-    from mislabel.analysis.statistics.ranking import ranked
-
-    return ranked(mislabel.load(store, name), metrics, by)
-
-
 def print_cells(table: "pd.DataFrame", most: int | None = None) -> None:
     """Print the table with each mean as mean ± half the interval; `most` limits the rows."""
-    from mislabel.sweeps.commands.screen import columns
-    from mislabel.sweeps.formatting import count, value_text, with_interval
-
     metrics = [column.removesuffix("_low") for column in table.columns if column.endswith("_low")]
     hidden = {f"{metric}{end}" for metric in metrics for end in ("_std", "_low", "_high")} | {"cell_id"}
     hidden |= {name for name in ("diverged", "stopped") if name in table and not table[name].any()}

@@ -1,6 +1,7 @@
 """`mislabel run`: run a sweep on this machine or on a Ray cluster, or continue one."""
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
@@ -11,6 +12,7 @@ import click
 
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.options import say
+from mislabel.sweeps.commands.screen import progress_line
 from mislabel.sweeps.errors import ExitCode
 from mislabel.sweeps.formatting import count, duration, estimated
 
@@ -56,17 +58,31 @@ def command(
       mislabel run noise.yaml --set seeds=20        # more seeds for every cell
       mislabel run noise.yaml --inline --set seeds=1 --set parameters.steps=10
     """
+    from mislabel.cluster.address import refuse_where_no_ray_answers
     from mislabel.sweeps.checks.reader import read_spec
+    from mislabel.sweeps.commands.results import print_cells
+    from mislabel.sweeps.store.filesystem import within
     from mislabel.sweeps.store.store import Store
 
     read, task = read_spec(spec, overrides, quick)
-    venue = Venue(inline, address, workers)
-    venue.check()
+    if address is not None and not inline:
+        refuse_where_no_ray_answers(address)
     at = Store(store)
     uri = None if no_mlflow or read.track.per == "none" else tracking_uri_of(at, tracking_uri)
-    code = run_and_report(read, task, at, venue, uri, retry_failed)
-    _print_cells(store, read.name, as_json)
-    _say_where(store, read.name)
+    code = run_and_report(read, task, at, Venue(inline, address, workers), uri, retry_failed)
+    if at.sweep(read.name).parts("curves"):
+        import mislabel
+        from mislabel.analysis.statistics.ranking import ranked
+
+        table = ranked(mislabel.load(store, read.name))
+        if as_json:
+            options.put_json(table.to_dict("records"))
+        else:
+            print_cells(table, most=20)
+    option = "" if store == "results" else f" --store {store}"
+    say(f"tables:  {within(store, read.name)}: runs and curves (Parquet), `mislabel results {read.name}{option}`")
+    say(f"pandas:  import mislabel; sweep = mislabel.load({store!r}, {read.name!r}); sweep.runs")
+    say(f"browser: mislabel ui{option}")
     return code
 
 
@@ -96,32 +112,30 @@ class Venue:
     workers: int | None = None
     """How many packs to run at once; by default as many as the cluster has room for."""
 
-    def check(self) -> None:
-        """Raise MislabelError if no Ray cluster answers at the address."""
-        if self.address is not None and not self.inline:
-            from mislabel.cluster.address import refuse_where_no_ray_answers
-
-            refuse_where_no_ray_answers(self.address)
-
     def has_gpus(self) -> bool:
         """Whether packs can get a GPU. Call this while connected to Ray: see `connected`."""
         if self.inline:
             import torch
 
             return torch.cuda.is_available()
-        from mislabel.cluster.tune.capacity import gpus
+        from mislabel.cluster.tune.capacity import machines
 
-        return gpus() > 0
+        return any(machine.get("GPU") for machine in machines())
 
     @contextmanager
     def connected(self) -> Iterator[None]:
         """Stay connected to Ray in the body, in which any number of sweeps may run."""
-        if self.inline or _is_connected():
+        if self.inline or ("ray" in sys.modules and sys.modules["ray"].is_initialized()):
             yield
             return
         say("starting Ray on this machine …" if self.address is None else f"joining Ray at {self.address} …")
-        if self.address is not None:
-            _use_environment_of_local_cluster(self.address)
+        from mislabel.cluster.head_state import Folder, read_state
+
+        folder = Folder.here()
+        state = read_state(folder) if self.address is not None else None
+        if state is not None and state.ray == self.address:
+            # Its head runs on this machine. Ray reads these variables when it is imported.
+            os.environ.update(state.environment(folder))
         from mislabel.cluster.tune.runner import connected
 
         with connected(self.address):
@@ -133,32 +147,15 @@ class Venue:
         if self.inline:
             from mislabel.sweeps.run.launch import inline_host
 
-            with inline_host(resources) as machine_and_runner:
-                yield machine_and_runner
+            with inline_host(resources) as found:
+                yield found
             return
         # Ray prints messages of its nodes to stdout, which is for data.
         with self.connected(), redirect_stdout(sys.stderr):
             from mislabel.cluster.tune.machine import machine_on_ray
 
-            with machine_on_ray(resources, self.workers) as machine_and_runner:
-                yield machine_and_runner
-
-
-def _use_environment_of_local_cluster(address: str) -> None:
-    """If the cluster's head runs on this machine, set what its drivers need, before Ray is imported."""
-    import os
-
-    from mislabel.cluster.head_state import Folder, read_state
-
-    folder = Folder.here()
-    state = read_state(folder)
-    if state is not None and state.ray == address:
-        os.environ.update(state.environment(folder))
-
-
-def _is_connected() -> bool:
-    """Whether this process is connected to a Ray; does not import Ray."""
-    return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
+            with machine_on_ray(resources, self.workers) as found:
+                yield found
 
 
 @dataclass(frozen=True)
@@ -184,13 +181,8 @@ class Terminal:
 
         return following(files, self.tracking_uri)
 
-    @contextmanager
-    def watching(self, driver: "Driver") -> Iterator[Callable[[], None]]:
-        from mislabel.sweeps.commands.screen import ProgressLine
-
-        line = ProgressLine(driver, self.spec)
-        with line.shown():
-            yield line.update
+    def watching(self, driver: "Driver") -> AbstractContextManager[Callable[[], None]]:
+        return progress_line(driver, self.spec)
 
     def ended(self, driver: "Driver") -> None:
         from mislabel.sweeps.store.outcome import StopCause
@@ -215,25 +207,3 @@ def tracking_uri_of(store: "Store", given: str | None) -> str | None:
     if uri is None:
         say("no MLflow view: this store is not a folder; give --mlflow URI for one")
     return uri
-
-
-def _print_cells(address: str, name: str, as_json: bool) -> None:
-    """Print the table of cells if there are any."""
-    from mislabel.sweeps.commands.results import print_cells, table_of_cells
-    from mislabel.sweeps.store.store import Store
-
-    if Store(address).sweep(name).parts("curves"):
-        table = table_of_cells(address, name)
-        if as_json:
-            options.put_json(table.to_dict("records"))
-        else:
-            print_cells(table, most=20)
-
-
-def _say_where(address: str, name: str) -> None:
-    at = "" if address == "results" else f" --store {address}"
-    from mislabel.sweeps.store.filesystem import within
-
-    say(f"tables:  {within(address, name)}: runs and curves (Parquet), `mislabel results {name}{at}`")
-    say(f"pandas:  import mislabel; sweep = mislabel.load({address!r}, {name!r}); sweep.runs")
-    say(f"browser: mislabel ui{at}")

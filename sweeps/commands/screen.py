@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from mislabel.sweeps.formatting import duration, value_text
 
 if TYPE_CHECKING:
@@ -17,22 +19,13 @@ _LINE_SECONDS = 10.0
 
 def columns(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:
     """Rows as aligned text; numbers are aligned to the right."""
-    texts = [[str(cell) for cell in row] for row in rows]
-    widths = [
-        max(len(name), *(len(row[i]) for row in texts), 0) if texts else len(name) for i, name in enumerate(header)
-    ]
-    right = [all(_is_number(row[i]) for row in texts) and bool(texts) for i in range(len(header))]
-    lines = []
-    for row in [list(header), *texts]:
-        cells = [
-            text.rjust(width) if r else text.ljust(width) for text, width, r in zip(row, widths, right, strict=True)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
-
-
-def _is_number(text: str) -> bool:
-    return bool(text) and (text[0].isdigit() or text[0] in "-–±.")
+    aligned = []
+    for name, *cells in zip(header, *rows, strict=True):
+        texts = [str(cell) for cell in cells]
+        width = max(map(len, [name, *texts]))
+        right = bool(texts) and all(text and (text[0].isdigit() or text[0] in "-–±.") for text in texts)
+        aligned.append([text.rjust(width) if right else text.ljust(width) for text in [name, *texts]])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
 
 
 def progress_text(driver: "Driver", spec: "Spec") -> str:
@@ -56,64 +49,42 @@ def progress_text(driver: "Driver", spec: "Spec") -> str:
     return " · ".join(parts)
 
 
+def _now_and_then() -> Callable[[str], None]:
+    """A function that writes a line to stderr, at most every ten seconds."""
+    last = time.monotonic()
+
+    def write(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _LINE_SECONDS:
+            last = time.monotonic()
+            click.echo(text, err=True)
+
+    return write
+
+
 @contextmanager
 def counting(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show how many are done, on stderr: on a terminal one line that is updated, otherwise a line every ten seconds."""
-    last = time.monotonic()
-    live = sys.stderr.isatty()
-
-    def show(done: int, of: int) -> None:
-        nonlocal last
-        if live or time.monotonic() - last >= _LINE_SECONDS:
-            last = time.monotonic()
-            sys.stderr.write(f"\r{what}: {done:,} of {of:,}" if live else f"{what}: {done:,} of {of:,}\n")
-            sys.stderr.flush()
-
-    yield show
-    if live:
-        sys.stderr.write("\r\033[K")
+    if not sys.stderr.isatty():
+        write = _now_and_then()
+        yield lambda done, of: write(f"{what}: {done:,} of {of:,}")
+        return
+    yield lambda done, of: click.echo(f"\r{what}: {done:,} of {of:,}", nl=False, err=True)
+    click.echo("\r\033[K", nl=False, err=True)
 
 
-class ProgressLine:
-    """Progress on stderr: a bar on a terminal, otherwise a line every ten seconds."""
+@contextmanager
+def progress_line(driver: "Driver", spec: "Spec") -> Iterator[Callable[[], None]]:
+    """Show progress on stderr at each call: a bar on a terminal, otherwise a line every ten seconds."""
+    if not sys.stderr.isatty():
+        write = _now_and_then()
+        yield lambda: write(progress_text(driver, spec))
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-    def __init__(self, driver: "Driver", spec: "Spec") -> None:
-        self.driver = driver
-        self.spec = spec
-        self._bar: Any = None
-        self._last = time.monotonic()
-
-    @contextmanager
-    def shown(self) -> Iterator["ProgressLine"]:
-        if not sys.stderr.isatty():
-            yield self
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
-
-        progress = Progress(
-            SpinnerColumn(),
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TextColumn("{task.description}"),
-            console=Console(stderr=True),
-            transient=True,
-            refresh_per_second=4,
-        )
-        with progress:
-            self._bar = (progress, progress.add_task(progress_text(self.driver, self.spec), total=1.0))
-            try:
-                yield self
-            finally:
-                self._bar = None
-
-    def update(self) -> None:
-        if self._bar is not None:
-            progress, task = self._bar
-            progress.update(
-                task, description=progress_text(self.driver, self.spec), completed=self.driver.progress.share
-            )
-        elif time.monotonic() - self._last >= _LINE_SECONDS:
-            self._last = time.monotonic()
-            sys.stderr.write(progress_text(self.driver, self.spec) + "\n")
-            sys.stderr.flush()
+    percentage, description = TextColumn("{task.percentage:>3.0f} %"), TextColumn("{task.description}")
+    parts = (SpinnerColumn(), BarColumn(bar_width=24), percentage, description)
+    with Progress(*parts, console=Console(stderr=True), transient=True, refresh_per_second=4) as progress:
+        bar = progress.add_task(progress_text(driver, spec), total=1.0)
+        yield lambda: progress.update(bar, description=progress_text(driver, spec), completed=driver.progress.share)

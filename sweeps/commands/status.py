@@ -5,6 +5,9 @@ from collections import Counter
 import click
 
 from mislabel.sweeps.commands import options
+from mislabel.sweeps.commands.list import state_of
+from mislabel.sweeps.commands.screen import columns
+from mislabel.sweeps.formatting import duration
 
 
 @click.command(cls=options.Query)
@@ -14,9 +17,6 @@ from mislabel.sweeps.commands import options
 def command(name: str, store: str, as_json: bool) -> None:
     """Show the progress of a sweep: runs by status, running runs, time left, and failures with their errors."""
     from mislabel.cluster.jobs.queue_view import entries_of_store, is_starting
-    from mislabel.sweeps.commands.list import state_of
-    from mislabel.sweeps.commands.screen import columns
-    from mislabel.sweeps.formatting import duration
     from mislabel.sweeps.store.store import Store
 
     at = Store(store)
@@ -31,10 +31,9 @@ def command(name: str, store: str, as_json: bool) -> None:
         return
     files = at.existing(name)
     progress = files.read_json("progress.json") or {}
-    runs = files.read("runs", ["run_id", "status", "error"]) if files.parts("runs") else None
-    statuses = Counter(runs["status"].to_pylist()) if runs else Counter()
-    failures = zip(runs["run_id"].to_pylist(), runs["error"].to_pylist(), strict=True) if runs else ()
-    errors = {run: error.splitlines()[0] for run, error in failures if error}
+    runs = files.read("runs", ["run_id", "status", "error"]).to_pylist() if files.parts("runs") else []
+    statuses = Counter(run["status"] for run in runs)
+    errors = {run["run_id"]: run["error"].splitlines()[0] for run in runs if run["error"]}
     state = state_of(progress)
     if as_json:
         keys = ("cells", "runs", "running", "seconds_left", "updated_at", "stopped_because")

@@ -3,7 +3,6 @@
 import click
 
 from mislabel.sweeps.commands import options
-from mislabel.sweeps.commands.options import say
 
 
 @click.command(cls=options.Query)
@@ -25,12 +24,11 @@ def command(name: str, store: str) -> None:
     for entry in entries_of_store(store):
         if entry.ticket.sweep == name:
             Queue(Folder.here().queue).ask_to_stop(entry.ticket)
-            say(
-                f"{name}: " + ("removed from the queue" if entry.before is not None else "stopping; saving checkpoints")
-            )
+            waits = entry.before is not None
+            options.say(f"{name}: " + ("removed from the queue" if waits else "stopping; saving checkpoints"))
             return
     at = Store(store)
     if name not in at.names() and is_starting(store, name):
         raise MislabelError(f"{name} is still starting; try again in a moment, or use `mislabel cancel {name}`")
     ask_to_stop(at.existing(name))
-    say(f"{name}: stopping; saving checkpoints")
+    options.say(f"{name}: stopping; saving checkpoints")

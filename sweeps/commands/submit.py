@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from mislabel.sweeps.commands import options
-from mislabel.sweeps.commands.options import say
 from mislabel.sweeps.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def _read(path: str, overrides: tuple[str, ...], quick: bool) -> tuple[str, str]
     document = opened_spec(path, overrides, quick)
     task, name = document.values.get("task"), document.values.get("name")
     if isinstance(task, str) and isinstance(name, str) and not (task in task_names() or nearest(task, task_names())):
-        say(f"{task} is not installed on this machine; the cluster will check the spec")
+        options.say(f"{task} is not installed on this machine; the cluster will check the spec")
         return name, text_from_value(document.values)
     spec, _ = checked_spec(document)
     return spec.name, spec.to_yaml()
@@ -78,8 +77,8 @@ def send(
     click.echo(id)
     if wait:
         return follow(jobs, id)
-    say(f"submitted {name} to {jobs.address.url}")
-    say(f"`mislabel logs -f {name}` follows its log, `mislabel status {name}` shows its progress")
+    options.say(f"submitted {name} to {jobs.address.url}")
+    options.say(f"`mislabel logs -f {name}` follows its log, `mislabel status {name}` shows its progress")
     return ExitCode.DONE
 
 

@@ -3,7 +3,6 @@
 import click
 
 from mislabel.sweeps.commands import options
-from mislabel.sweeps.commands.options import say
 
 
 @click.command()
@@ -28,6 +27,5 @@ def command(names: tuple[str, ...], store: str, tracking_uri: str | None) -> Non
     for files in [at.existing(name) for name in names or at.names()]:
         with counting(files.name) as counted:
             written = sync(files, uri, progress=counted)
-        say(
-            f"{files.name}: {count(written, 'nested run')} written to {uri}" if written else f"{files.name}: up to date"
-        )
+        done = f"{count(written, 'nested run')} written to {uri}" if written else "up to date"
+        options.say(f"{files.name}: {done}")

@@ -5,6 +5,8 @@ from typing import Any
 import click
 
 from mislabel.sweeps.commands import options
+from mislabel.sweeps.commands.screen import columns
+from mislabel.sweeps.errors import MislabelError, nearest
 
 
 @click.command()
@@ -15,22 +17,18 @@ def command(name: str | None, as_json: bool) -> None:
 
     Packages add tasks through the entry point group `mislabel.tasks`.
     """
-    from mislabel.sweeps.errors import MislabelError, nearest
     from mislabel.tasks.registry import find_task, task_names
 
     names = task_names()
     if name is not None and name not in names:
-        raise MislabelError(
-            f"{name!r} is not an installed task{nearest(name, names) or '; there are ' + ', '.join(names)}"
-        )
+        hint = nearest(name, names) or f"; there are {', '.join(names)}"
+        raise MislabelError(f"{name!r} is not an installed task{hint}")
     tasks = [find_task(each) for each in ([name] if name else names)]
     if as_json:
         options.put_json([_described(task) for task in tasks])
     elif name:
         click.echo(_page(tasks[0]))
     else:
-        from mislabel.sweeps.commands.screen import columns
-
         click.echo(columns([(task.name, task.summary) for task in tasks], ("task", "what it shows")))
 
 
@@ -40,18 +38,11 @@ def _described(task: Any) -> dict[str, Any]:
         for p in task.parameters.values()
     }
     metrics = {name: {"help": metric.help, "per": metric.per} for name, metric in task.metrics.items()}
-    return {
-        "name": task.name,
-        "version": task.version,
-        "summary": task.summary,
-        "parameters": parameters,
-        "metrics": metrics,
-    }
+    own = {"name": task.name, "version": task.version, "summary": task.summary}
+    return {**own, "parameters": parameters, "metrics": metrics}
 
 
 def _page(task: Any) -> str:
-    from mislabel.sweeps.commands.screen import columns
-
     parameters = [(p.name, p.kind, str(p.default), p.rule, p.help) for p in task.parameters.values()]
     metrics = [(name, f"per {metric.per}" if metric.per else "", metric.help) for name, metric in task.metrics.items()]
     return "\n\n".join(

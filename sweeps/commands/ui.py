@@ -7,7 +7,6 @@ import sys
 import click
 
 from mislabel.sweeps.commands import options
-from mislabel.sweeps.commands.options import say
 
 
 @click.command()
@@ -28,10 +27,10 @@ def command(store: str, tracking_uri: str | None, port: int) -> None:
         raise MislabelError(f"no MLflow view in {store} yet; `mislabel run SPEC.yaml` or `mislabel sync` creates it")
     serve = not uri.startswith("http")
     server = f"http://127.0.0.1:{_free_port(port)}" if serve else uri.rstrip("/")
-    say(f"MLflow UI: {server}" + ("  (Ctrl-C ends it)" if serve else ""))
+    options.say(f"MLflow UI: {server}" + ("  (Ctrl-C ends it)" if serve else ""))
     for name in at.names():
         if page := page_of(at.sweep(name)):
-            say(f"  {name}: {server}/{page}")
+            options.say(f"  {name}: {server}/{page}")
     if serve:
         # One worker: MLflow's default of four takes a minute to start on a small machine.
         words = ["ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", server.rsplit(":", 1)[1]]

@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 
 from mislabel.sweeps.commands import options
-from mislabel.sweeps.commands.options import say
+from mislabel.sweeps.commands.screen import columns
+from mislabel.sweeps.formatting import value_text
 
 
 @click.command()
@@ -29,7 +30,10 @@ def command(name: str, run: str | None, store: str, out: str | None) -> None:
     files = Store(store).existing(name)
     kept = files.runs_with_weights()
     if run is None:
-        click.echo(_listed(store, name, kept), nl=bool(kept))
+        if kept:
+            click.echo(_listed(store, name, kept))
+        else:
+            options.say("no weights were kept; add `keep: weights` to the spec before training")
         return
     data = files.load_weights(run) if run in kept else None
     if data is None:
@@ -40,19 +44,14 @@ def command(name: str, run: str | None, store: str, out: str | None) -> None:
         path.write_bytes(data)
     except OSError as error:
         raise MislabelError(f"{path}: can't be written: {error.strerror}") from None
-    say(f"weights: {path}, {len(data):,} bytes")
+    options.say(f"weights: {path}, {len(data):,} bytes")
     click.echo(path)
 
 
 def _listed(store: str, name: str, kept: list[str]) -> str:
     """The runs with weights, best first: id, seed, varied parameters and objectives."""
     import mislabel
-    from mislabel.sweeps.commands.screen import columns
-    from mislabel.sweeps.formatting import value_text
 
-    if not kept:
-        say("no weights were kept; add `keep: weights` to the spec before training")
-        return ""
     sweep = mislabel.load(store, name)
     objectives = [objective.name for objective in sweep.spec.metric]
     shown = ["run_id", "seed", *sweep.varying, *objectives]

@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def test_a_process_is_identified_by_its_number_and_start_time() -> None:
     own = Process.own()
     assert own.pid == os.getpid()
     assert own.lives
-    assert Process.from_json(own.to_json()) == own
+    assert Process.from_json(asdict(own)) == own
     assert not Process(own.pid, "another time").lives
 
 

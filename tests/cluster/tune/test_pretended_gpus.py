@@ -12,7 +12,7 @@ import torch
 
 from mislabel.cluster.tune.capacity import worker_slots
 from mislabel.cluster.tune.machine import machine_on_ray
-from mislabel.cluster.tune.profiler import Place, RayProfiler
+from mislabel.cluster.tune.profiler import RayProfiler
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.plan.speed import ProfilerGone
@@ -89,4 +89,4 @@ def test_a_sweep_on_shares_of_gpus_is_sized_by_a_worker_and_warns_about_missing_
 
 def test_a_profiler_that_released_its_slot_measures_nothing() -> None:
     with pytest.raises(ProfilerGone):
-        RayProfiler(None, Place("host", "cpu", None)).profile(find_task("xor_clusters"), {}, 1 << 30, 4)
+        RayProfiler(None, "cpu", None).profile(find_task("xor_clusters"), {}, 1 << 30, 4)

@@ -18,7 +18,7 @@ from mislabel.cluster.tune.runner import connected, run_on_ray
 from mislabel.cluster.tune.stopper_actor import remote_stopper
 from mislabel.cluster.tune.trainable import device_from_ray
 from mislabel.sweeps.checks.reader import checked_spec
-from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.errors import MislabelError, UnreachableError
 from mislabel.sweeps.run.launch import Launch, Machine, prepare, run_inline
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Resources
@@ -100,6 +100,19 @@ def _keep_dots(folder: Path) -> None:
     """Store random dots; no two calls give the same."""
     x, y = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8), torch.arange(40) % 2
     keep("images/dots", x, y, x, y, ["few", "many"], folder)
+
+
+def test_a_ray_that_does_not_start_in_time_is_reported_as_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray itself raises a plain Exception for this."""
+
+    def timed_out(*arguments: Any, **options: Any) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "init", timed_out)
+    with pytest.raises(UnreachableError, match="on this machine"), connected(None):
+        pass
+    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:9"), connected("127.0.0.1:9"):
+        pass
 
 
 def test_workers_use_the_data_folder_of_the_driver(

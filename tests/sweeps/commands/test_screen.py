@@ -1,6 +1,6 @@
 import pytest
 
-from mislabel.sweeps.commands.screen import ProgressLine, columns, progress_text
+from mislabel.sweeps.commands.screen import columns, progress_line, progress_text
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared
@@ -35,9 +35,9 @@ def test_without_a_terminal_a_line_is_written_every_few_seconds(
     monkeypatch.setattr("mislabel.sweeps.commands.screen._LINE_SECONDS", 600.0)
     launch = prepared(store)
     capfd.readouterr()
-    with ProgressLine(launch.driver, launch.plan.spec).shown() as line:
-        line.update()
+    with progress_line(launch.driver, launch.plan.spec) as show:
+        show()
         assert capfd.readouterr() == ("", "")
         monkeypatch.setattr("mislabel.sweeps.commands.screen._LINE_SECONDS", 0.0)
-        line.update()
+        show()
         assert capfd.readouterr() == ("", "0/6 runs\n")
