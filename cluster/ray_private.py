@@ -4,7 +4,6 @@ Ray is imported inside the functions: clients and jobs on the head use this modu
 """
 
 import json
-from collections import UserDict
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
@@ -46,7 +45,7 @@ def write_note(key: str, text: str) -> None:
     else:
         import ray
 
-        ray.get(_own_notes(ray.get_runtime_context().get_job_id()).update.remote({key: text}))
+        ray.get(_own_notes(ray.get_runtime_context().get_job_id()).write.remote(key, text))
 
 
 def read_note(key: str) -> str | None:
@@ -56,7 +55,7 @@ def read_note(key: str) -> str | None:
     store = _key_values()
     with suppress(ray.exceptions.RayError, ValueError):
         if store is None:
-            return ray.get(ray.get_actor(_NOTES).get.remote(key))  # type: ignore[no-any-return]
+            return ray.get(ray.get_actor(_NOTES).read.remote(key))  # type: ignore[no-any-return]
         text = store._internal_kv_get(key)
         return None if text is None else text.decode()
     return None
@@ -69,7 +68,7 @@ def remove_note(key: str) -> None:
     else:
         import ray
 
-        ray.get(_own_notes(ray.get_runtime_context().get_job_id()).pop.remote(key, None))
+        ray.get(_own_notes(ray.get_runtime_context().get_job_id()).remove.remote(key))
 
 
 def _key_values() -> Any:
@@ -83,7 +82,23 @@ def _key_values() -> Any:
 
 @cache
 def _own_notes(job: str) -> Any:
-    """The mapping of this driver, as an actor. The handle is kept: without one, Ray ends the actor."""
+    """The actor of this driver. The handle is kept: without one, Ray ends the actor."""
     import ray
 
-    return ray.remote(UserDict).options(name=_NOTES, num_cpus=0, get_if_exists=True).remote()
+    return ray.remote(_Notes).options(name=_NOTES, num_cpus=0, get_if_exists=True).remote()
+
+
+class _Notes:
+    """The key-value store as an actor."""
+
+    def __init__(self) -> None:
+        self._notes: dict[str, str] = {}
+
+    def write(self, key: str, text: str) -> None:
+        self._notes[key] = text
+
+    def read(self, key: str) -> str | None:
+        return self._notes.get(key)
+
+    def remove(self, key: str) -> None:
+        self._notes.pop(key, None)

@@ -116,15 +116,14 @@ class Queue:
 
     def _used(self, tickets: Sequence[Ticket]) -> dict[str, float]:
         """How many seconds each owner's sweeps have run."""
-        used: Counter[str] = Counter()
+        try:
+            used: dict[str, float] = json.loads((self.folder / _USED).read_text())
+        except (OSError, ValueError):
+            used = {}
         for ticket in tickets:
             if ticket.began is not None:
-                used[ticket.owner] += max(0.0, time.time() - ticket.began)  # type: ignore[assignment]
-        try:
-            past = json.loads((self.folder / _USED).read_text())
-        except (OSError, ValueError):
-            past = {}
-        return {owner: used[owner] + past.get(owner, 0.0) for owner in {*used, *past}}
+                used[ticket.owner] = used.get(ticket.owner, 0.0) + max(0.0, time.time() - ticket.began)
+        return used
 
     def _live(self, clean: bool = True) -> list[Ticket]:
         tickets = [ticket for path in self.folder.glob("*.json") if (ticket := _read(path))]
@@ -140,9 +139,7 @@ class Queue:
 
     def _remove(self, ticket: Ticket) -> None:
         if ticket.began is not None:
-            used = self._used([])
-            used[ticket.owner] = used.get(ticket.owner, 0.0) + max(0.0, time.time() - ticket.began)
-            write_atomically(self.folder / _USED, json.dumps(used).encode())
+            write_atomically(self.folder / _USED, json.dumps(self._used([ticket])).encode())
         for end in ("json", "stop", "demand"):
             self._beside(ticket.id, end).unlink(missing_ok=True)
 

@@ -20,11 +20,6 @@ _POLL_SECONDS = 2.0
 _ROUNDING = 1e-6
 
 
-def worker_slots(resources: Resources) -> int:
-    """How many packs can run at once on the cluster; MislabelError if none can."""
-    return slots_of(machines(), resources)
-
-
 def worker_slots_in_time(resources: Resources, seconds: float = PATIENCE_SECONDS) -> int:
     """The same, but a sweep that the queue started waits for machines that have not joined yet or were lost."""
     deadline = time.monotonic() + (seconds if TICKET in os.environ else 0.0)
@@ -41,23 +36,22 @@ def worker_slots_in_time(resources: Resources, seconds: float = PATIENCE_SECONDS
         time.sleep(_POLL_SECONDS)
 
 
-def worker_memory_bytes(resources: Resources) -> int:
-    """The memory that one worker has on every machine."""
-    return memory_bytes_of(machines(), resources)
-
-
-def slots_of(machines: Machines, resources: Resources) -> int:
-    slots = sum(_slots(machine, resources) for machine in machines)
+def worker_slots(resources: Resources, given: Machines | None = None) -> int:
+    """How many packs can run at once on the given machines, by default the cluster's; MislabelError if none can."""
+    found = machines() if given is None else given
+    slots = sum(_slots(machine, resources) for machine in found)
     if slots < 1:
         needs = f"{resources.cpu:g} CPU and {resources.gpu:g} GPU"
         raise MislabelError(
-            f"resources: a pack needs {needs}, but the cluster has {_kinds(machines)}; ask for less, or add a machine"
+            f"resources: a pack needs {needs}, but the cluster has {_kinds(found)}; ask for less, or add a machine"
         )
     return slots
 
 
-def memory_bytes_of(machines: Machines, resources: Resources) -> int:
-    usable = [(slots, m["memory"]) for m in machines if (slots := _slots(m, resources)) and "memory" in m]
+def worker_memory_bytes(resources: Resources, given: Machines | None = None) -> int:
+    """The memory that one worker has on every one of the given machines, by default the cluster's."""
+    found = machines() if given is None else given
+    usable = [(slots, m["memory"]) for m in found if (slots := _slots(m, resources)) and "memory" in m]
     return min((int(memory) // slots for slots, memory in usable), default=4 << 30)
 
 

@@ -38,9 +38,7 @@ def command() -> None:
 @click.option("--sweeps", type=click.IntRange(1), default=2, show_default=True, help="Sweeps to run at the same time.")
 @click.option("--cpus", type=click.IntRange(0), help="CPU cores of this machine to use. Default: all.")
 @click.option("--gpus", type=click.IntRange(0), help="GPUs of this machine to use. Default: all.")
-def up(
-    host: str, store: str, mlflow_backend: str | None, sweeps: int, cpus: int | None, gpus: int | None
-) -> None:  # fmt: skip
+def up(host: str, store: str, mlflow_backend: str | None, sweeps: int, cpus: int | None, gpus: int | None) -> None:
     """Start the head of a cluster: Ray with its job server, and an MLflow server.
 
     The command chooses free ports and creates a token that every request needs. Anyone with the token can run anything
@@ -76,8 +74,7 @@ def down() -> None:
 
 @command.command()
 @click.argument("address")
-@click.option("--token-file", envvar="MISLABEL_TOKEN_FILE", show_envvar=True, required=True, metavar="FILE",
-              help="File with the cluster's token.")  # fmt: skip
+@click.option("--token-file", **options.TOKEN_FILE, required=True, help="File with the cluster's token.")
 @click.option("--cpus", type=click.IntRange(0), help="CPU cores to contribute. Default: all.")
 @click.option("--gpus", type=click.IntRange(0), help="GPUs to contribute. Default: all.")
 @click.option("--host", help="Address at which the other machines reach this one. Default: Ray detects it.")

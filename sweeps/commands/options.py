@@ -23,12 +23,14 @@ mlflow = click.option(
     help="MLflow tracking address; by default a SQLite file in the store.",
 )  # fmt: skip
 quick = click.option("--quick", is_flag=True, help="Apply the spec's section `quick`, which makes the sweep small.")
+CLUSTER: dict[str, Any] = {"envvar": "MISLABEL_CLUSTER", "show_envvar": True, "metavar": "ADDRESS"}
+TOKEN_FILE: dict[str, Any] = {"envvar": "MISLABEL_TOKEN_FILE", "show_envvar": True, "metavar": "FILE"}
 cluster = click.option(
-    "--cluster", envvar="MISLABEL_CLUSTER", show_envvar=True, metavar="ADDRESS",
+    "--cluster", **CLUSTER,
     help="A cluster's job server, http://HOST:PORT. Default: the cluster of this machine.",
 )  # fmt: skip
 token_file = click.option(
-    "--token-file", envvar="MISLABEL_TOKEN_FILE", show_envvar=True, metavar="FILE",
+    "--token-file", **TOKEN_FILE,
     help="File with the cluster's token. Not needed on the machine of the head.",
 )  # fmt: skip
 
@@ -55,15 +57,9 @@ class Query(click.Command):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.params += [
-            click.Option(
-                ["--cluster"], envvar="MISLABEL_CLUSTER", show_envvar=True, metavar="ADDRESS",
-                help="Read the store of this cluster, http://HOST:PORT.",
-            ),
-            click.Option(
-                ["--token-file"], envvar="MISLABEL_TOKEN_FILE", show_envvar=True, metavar="FILE",
-                help="File with the cluster's token.",
-            ),
-        ]  # fmt: skip
+            click.Option(["--cluster"], **CLUSTER, help="Read the store of this cluster, http://HOST:PORT."),
+            click.Option(["--token-file"], **TOKEN_FILE, help="File with the cluster's token."),
+        ]
 
     def invoke(self, ctx: click.Context) -> Any:
         at, token = ctx.params.pop("cluster"), ctx.params.pop("token_file")

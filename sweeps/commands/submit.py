@@ -61,9 +61,7 @@ def _read(path: str, overrides: tuple[str, ...], quick: bool) -> tuple[str, str]
     return spec.name, spec.to_yaml()
 
 
-def send(
-    jobs: "Jobs", name: str, spec: str, owner: str | None, priority: int, retry_failed: bool, wait: bool
-) -> int:  # fmt: skip
+def send(jobs: "Jobs", name: str, spec: str, owner: str | None, priority: int, retry_failed: bool, wait: bool) -> int:
     """Submit a checked spec and print its job's id; returns the exit code."""
     from mislabel.cluster.jobs.request import SweepRequest, new_id
     from mislabel.sweeps.commands.logs import follow
