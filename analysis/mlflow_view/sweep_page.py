@@ -154,9 +154,8 @@ def _best(results: Results, objective: Objective, experiment: str, pages: Mappin
 
 def _files(results: Results) -> str:
     files = results.files
-    store = files.store
     return (
         f"Every run and every step is stored as Parquet in `{files.address}`. This page is a view of it.\n\n"
-        f"```python\nimport mislabel\nsweep = mislabel.load({store!r}, {files.name!r})\n"
+        f"```python\nimport mislabel\nsweep = mislabel.load({files.store!r}, {files.name!r})\n"
         "sweep.runs, sweep.curves  # pandas\n```"
     )

@@ -118,19 +118,14 @@ class _Follower:
             return
         name = self._view.files.name
         silent_seconds = min(last_seconds, _SILENT_SECONDS)
-        if self._tell("final") and not self._ends_within(silent_seconds) and silent_seconds < last_seconds:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended already
+            self._process.stdin.write("final\n")
+            self._process.stdin.flush()
+        if not self._ends_within(silent_seconds) and silent_seconds < last_seconds:
             _log.info("writing the rest of %s to MLflow", name)
         if not self._ends_within(last_seconds - silent_seconds) or self._process.returncode != 0:
             _log.warning("MLflow does not show all of %s yet; `mislabel sync %s` completes it", name, name)
-
-    def _tell(self, word: str) -> bool:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(f"{word}\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            return False
-        return True
 
     def _ends_within(self, seconds: float) -> bool:
         try:

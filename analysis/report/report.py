@@ -51,7 +51,8 @@ class _Report:
     def html(self) -> str:
         spec = self.spec
         kind = {"grid": "grid", "random": "random cells", "qmc": "evenly spread cells"}.get(spec.method.name)
-        lead = f"{spec.task} · {kind or f'search by {spec.method.name}'} · {_objectives(self.goals)}"
+        goals = ", ".join(f"{goal} {name}" for name, goal in self.goals.items()) or "no objective"
+        lead = f"{spec.task} · {kind or f'search by {spec.method.name}'} · {goals}"
         parts = [self.tiles(), self.best(), self.front(), self.curves(), self.dependence(), self.search()]
         parts += [sections.stopping(self.sweep), sections.failures(self.sweep), sections.swept(self.sweep)]
         parts += [sections.provenance(self.sweep), html.footer(self._closing())]
@@ -288,10 +289,6 @@ class _Report:
             "than it is: run it with new seeds before you rely on its value. "
             f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC from {self.sweep.files.address}."
         )
-
-
-def _objectives(goals: dict[str, Any]) -> str:
-    return ", ".join(f"{goal} {name}" for name, goal in goals.items()) or "no objective"
 
 
 def _how(table: pd.DataFrame) -> str:

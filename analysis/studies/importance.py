@@ -61,10 +61,7 @@ def importance_of(
     parameters = _parameters(sweep, cells)
     chosen = _method(sweep, parameters, method)
     # A variance has no direction, so the metric does not need a goal.
-    known = {objective.name: objective.goal for objective in sweep.spec.metric}
-    names = list(known) if metric is None else [metric] if isinstance(metric, str) else list(metric)
-    goals = [goal or known.get(name) or (None if chosen == "ped_anova" else "minimize") for name in names]
-    objectives = objectives_of(sweep, names, [goal or "" for goal in goals])
+    objectives = objectives_of(sweep, metric, goal, default=None if chosen == "ped_anova" else "minimize")
     step = sweep.first_stop() if step is None else step
     columns: dict[str, Any] = {"parameter": [parameter.name for parameter in parameters]}
     counts = {}

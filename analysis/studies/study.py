@@ -9,7 +9,6 @@ A list of numbers becomes a range of numbers, on a log scale if the numbers are 
 and distances are right. A list of words or booleans is categorical.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -61,7 +60,7 @@ def study_of(
 
 
 def objectives_of(
-    sweep: SweepTables, metric: str | Sequence[str] | None = None, goal: str | Sequence[str] | None = None
+    sweep: SweepTables, metric: str | Sequence[str] | None, goal: str | Sequence[str] | None, default: str | None = None
 ) -> list[Objective]:
     """The objectives of the spec, or these metrics with the given goals; a goal defaults to the spec's."""
     known = {objective.name: objective.goal for objective in sweep.spec.metric}
@@ -74,7 +73,7 @@ def objectives_of(
     objectives = []
     for name, wanted in zip(names, goals, strict=True):
         sweep.require_metric(name)
-        chosen = wanted or known.get(name)
+        chosen = wanted or known.get(name) or default
         if chosen not in ("minimize", "maximize"):
             given = "has no goal in the spec" if chosen is None else f"can't have the goal {chosen!r}"
             raise MislabelError(f'{name} {given}; use goal="minimize" or goal="maximize"')
@@ -205,7 +204,5 @@ def _mean_curves(sweep: SweepTables, metric: str) -> dict[str, dict[int, float]]
     runs = sweep.read("runs", ["cell_id", "status"])
     counts = runs[runs["status"].isin(WITH_RESULT)]["cell_id"].value_counts()
     table = table[table["n"] == table["cell_id"].map(counts)]
-    found: dict[str, dict[int, float]] = defaultdict(dict)
-    for cell, step, mean in zip(table["cell_id"], table["step"].tolist(), table["mean"].tolist(), strict=True):
-        found[cell][step] = mean
-    return found
+    groups = table.groupby("cell_id", observed=True)
+    return {str(cell): dict(zip(own["step"].tolist(), own["mean"].tolist(), strict=True)) for cell, own in groups}
