@@ -45,7 +45,6 @@ class Cells:
         return {**self.common, **{name: column[i] for name, column in self.columns.items()}}
 
     def rows(self, wanted: Sequence[int]) -> "Cells":
-        """The cells at these indices."""
         columns = {name: [column[i] for i in wanted] for name, column in self.columns.items()}
         return Cells([self.ids[i] for i in wanted], self.common, columns)
 

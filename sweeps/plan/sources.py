@@ -13,8 +13,7 @@ from mislabel.sweeps.store.cell_means import Mean, Means
 from mislabel.tasks.parameters import Value
 
 if TYPE_CHECKING:
-    from mislabel.sweeps.search.branch_searches import Branches
-    from mislabel.sweeps.search.search import Proposal
+    from mislabel.sweeps.search.search import Branches, Proposal
 
 # Keep packs small enough that each worker gets this many; else the search learns too late.
 _PACKS_PER_WORKER = 10

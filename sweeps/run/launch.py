@@ -298,7 +298,7 @@ def _source(backlog: Backlog, files: SweepFiles, means: Means, ahead: bool) -> S
     plan = backlog.plan
     if not plan.spec.method.learns:
         return GridSource(backlog)
-    from mislabel.sweeps.search.branch_searches import Branches  # imports Optuna, which a grid can do without
+    from mislabel.sweeps.search.search import Branches  # imports Optuna, which a grid can do without
 
     search = Branches(plan.space, files)
     if plan.spec.start_from:

@@ -18,8 +18,6 @@ _LAYOUT = 2
 
 @dataclass(frozen=True)
 class StoredTrial:
-    """A proposal."""
-
     values: dict[str, Value]
     """All parameters of the cell."""
     number: int
@@ -44,8 +42,6 @@ class Batch:
 
 
 class Journal:
-    """The batches of one search."""
-
     def __init__(self, files: SweepFiles, branch: str = "") -> None:
         self._files = files
         self._folder = f"proposals/{branch}".rstrip("/")

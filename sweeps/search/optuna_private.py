@@ -26,11 +26,9 @@ TESTED = ("5.0",)
 _ROOT = np.sqrt(2)
 # The classes in a pickled CMA-ES optimizer. No other class is loaded from a store.
 _OPTIMIZER_CLASSES = {
-    ("cmaes._cma", "CMA"),
-    ("numpy", "dtype"),
-    ("numpy", "ndarray"),
-    ("numpy._core.multiarray", "scalar"),
-    ("numpy._core.multiarray", "_reconstruct"),
+    "cmaes._cma": ("CMA",),
+    "numpy": ("dtype", "ndarray"),
+    "numpy._core.multiarray": ("scalar", "_reconstruct"),
 }
 
 
@@ -66,7 +64,7 @@ def is_trusted(notes: Mapping[str, Any]) -> bool:
 
 class _OptimizerReader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _OPTIMIZER_CLASSES:
+        if name not in _OPTIMIZER_CLASSES.get(module, ()):
             raise pickle.UnpicklingError(f"{module}.{name} is not part of an optimizer")
         return super().find_class(module, name)
 
@@ -144,7 +142,6 @@ class Density:
         return {name: drawn[name] for name in self._kernels}
 
     def log_pdf(self, samples: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The logarithm of the density at each candidate."""
         logs = np.log(self._weights)[None]  # candidate, kernel
         for name, kernels in self._kernels.items():
             logs = logs + _log_density(kernels, np.asarray(samples[name]))

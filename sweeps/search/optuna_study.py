@@ -22,8 +22,6 @@ from mislabel.tasks.parameters import Value
 
 
 class CellStudy:
-    """A study whose trials are cells of the space."""
-
     def __init__(self, space: Space) -> None:
         spec = space.spec
         self._method = spec.method
@@ -43,12 +41,9 @@ class CellStudy:
 
     def new_notes(self) -> dict[str, Any]:
         """What samplers have noted on the study since the last call."""
-        notes = list(self._notes().items())
+        notes = list(self._window.get_study_system_attrs(self._id).items())
         first, self._notes_read = self._notes_read, len(notes)
         return dict(notes[first:])
-
-    def _notes(self) -> dict[str, Any]:
-        return dict(self._window.get_study_system_attrs(self._id))
 
     def restore_notes(self, notes: Mapping[str, Any]) -> None:
         for key, value in notes.items():
@@ -68,7 +63,7 @@ class CellStudy:
         """Create the sampler of this batch, and let it read the trials that have ended."""
         seed = zlib.crc32(f"{self._method.seed}/{number}".encode())
         self._study.sampler = sampler_of(self._method, seed, self._source)
-        self._window.update(self._id, seed, last_parents(self._notes()))
+        self._window.update(self._id, seed, last_parents(self._window.get_study_system_attrs(self._id)))
 
     @quietly()
     def suggest(self, values: Mapping[str, Value] | None = None) -> tuple[int, dict[str, Value]]:

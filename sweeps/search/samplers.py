@@ -49,12 +49,8 @@ def sampler_of(method: Method, seed: int, earlier: Sequence[FrozenTrial] = ()) -
             return optuna.samplers.GPSampler(**model)
         case "cmaes":
             return optuna.samplers.CmaEsSampler(**model, source_trials=[*map(_numeric_part, earlier)] or None)
-        case "nsga2":
-            nsga = optuna.samplers.NSGAIISampler(seed=seed, population_size=method.population)
-        case "nsga3":
-            nsga = optuna.samplers.NSGAIIISampler(seed=seed, population_size=method.population)
-        case _:
-            raise AssertionError(f"{method.name} does not learn")
+    kinds = {"nsga2": optuna.samplers.NSGAIISampler, "nsga3": optuna.samplers.NSGAIIISampler}
+    nsga: BaseSampler = kinds[method.name](seed=seed, population_size=method.population)
     draw_values_with(nsga, random)
     return nsga
 
@@ -67,5 +63,4 @@ def _numeric_part(trial: FrozenTrial) -> FrozenTrial:
 
 
 def window_size(method: Method) -> int:
-    """The most ended trials that the method's sampler reads."""
     return _WINDOW_SIZES.get(method.name) or max(300, _GENERATIONS * method.population)

@@ -25,7 +25,6 @@ def distribution(axis: Axis, integer: bool) -> BaseDistribution:
 
 
 def contains(d: BaseDistribution, value: Any) -> bool:
-    """Whether the distribution contains the value."""
     try:  # Optuna's only public check
         create_trial(state=TrialState.RUNNING, params={"value": value}, distributions={"value": d})
     except ValueError:

@@ -23,14 +23,10 @@ def spec_schema(task: Any = None) -> dict[str, Any]:
         properties["try_first"]["items"] |= {"additionalProperties": False, "properties": values}
         properties["zip"]["items"]["items"]["enum"] = list(values)
     for name in properties.keys() - schema["required"]:
-        properties[name] = _or_empty(properties[name])
+        form = properties[name]  # a key without a value has its default
+        properties[name] = {"anyOf": [form, {"type": "null"}], "description": form.pop("description")}
     properties["quick"] = {"type": "object", "description": "keys to replace when the sweep is run with --quick"}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Mislabel sweep spec"}
-
-
-def _or_empty(form: dict[str, Any]) -> dict[str, Any]:
-    """A key without a value has its default."""
-    return {"anyOf": [form, {"type": "null"}], "description": form.pop("description")}
 
 
 def _value(parameter: Parameter) -> dict[str, Any]:

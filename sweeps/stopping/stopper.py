@@ -8,6 +8,7 @@ packs that are resumed.
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow.compute as pc
@@ -113,15 +114,16 @@ def stopper_of(spec: Spec, task: "Task[Any]", index: RunIndex, files: SweepFiles
         return stopper
     entries: dict[str, Entry] = {}
     schedules: dict[str, frozenset[int]] = {}
-    of_training: dict[tuple[Value, ...], frozenset[int]] = {}
     defaults = {name: parameter.default for name, parameter in task.parameters.items()}
+
+    @cache
+    def schedule(*training: Value) -> frozenset[int]:
+        settings = task.settings({**defaults, **dict(zip(TRAINING, training, strict=True))})
+        return decision_steps(wanted, measured_steps(settings))
+
     for row in index.rows.to_pylist():
         run = entries[row["run_id"]] = Entry(row["cell_id"], row["seed"], branch_of(row, branches))
-        training = tuple(row[name] for name in TRAINING)
-        if training not in of_training:
-            settings = task.settings({**defaults, **dict(zip(TRAINING, training, strict=True))})
-            of_training[training] = decision_steps(wanted, measured_steps(settings))
-        schedules[row["run_id"]] = of_training[training]
+        schedules[row["run_id"]] = schedule(*(row[name] for name in TRAINING))
         if row["status"] == Status.STOPPED:
             stopper.stop(run)
         if row["status"] == Status.DIVERGED:

@@ -3,8 +3,7 @@ from typing import Any
 
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.plan.sources import SearchSource
-from mislabel.sweeps.search.branch_searches import Branches
-from mislabel.sweeps.search.search import Proposal
+from mislabel.sweeps.search.search import Branches, Proposal
 from mislabel.sweeps.store.cell_means import Mean
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import BOWL, bowl_spec, prepared, run, runs_of
