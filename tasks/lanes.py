@@ -25,9 +25,7 @@ class Lanes(Generic[P]):
 
     def __init__(self, params: Sequence[P], seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
         if not params or len(params) != len(seeds):
-            raise ValueError(
-                f"{len(params)} settings and {len(seeds)} seeds; give one of each per lane, and at least one lane"
-            )
+            raise ValueError(f"{len(params)} settings and {len(seeds)} seeds; give one of each per lane, at least one")
         self.params = list(params)
         self.seeds = list(seeds)
         self.device = torch.device(device)
@@ -122,9 +120,7 @@ def once(make: Callable[[Lanes[P]], T]) -> Callable[[Lanes[P]], T]:
 
 class _Shape(SimpleNamespace):
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"{name!r} is not a shape; if it is a knob, use lanes[{name!r}], which has a value per lane"
-        )
+        raise AttributeError(f"{name!r} is not a shape; if it is a knob, use lanes[{name!r}], with a value per lane")
 
 
 def _agreed_shape(params: Sequence[Training]) -> _Shape:

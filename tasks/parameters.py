@@ -96,9 +96,7 @@ def shape(
     If you add the parameter to a task with stored runs, give `earlier`: the value that describes these runs. They keep
     their ids and count as runs with that value.
     """
-    return _field(
-        default, kind="shape", help=help, at_least=at_least, at_most=at_most, choices=choices, earlier=earlier
-    )
+    return _field("shape", default, choices, help=help, at_least=at_least, at_most=at_most, earlier=earlier)
 
 
 def knob(
@@ -116,13 +114,11 @@ def knob(
     if isinstance(default, str):
         raise TypeError(f"a knob must be a number, not the string {default!r}; make it a shape")
     low, high = between if between is not None else (at_least, at_most)
-    return _field(
-        default, kind="knob", help=help, at_least=low, at_most=high, above=above, below=below, earlier=earlier
-    )
+    return _field("knob", default, help=help, at_least=low, at_most=high, above=above, below=below, earlier=earlier)
 
 
-def _field(default: T, choices: Sequence[Value] | None = None, **declared: Any) -> T:
-    declared["choices"] = None if choices is None else tuple(choices)
+def _field(kind: str, default: T, choices: Sequence[Value] | None = None, **declared: Any) -> T:
+    declared |= {"kind": kind, "choices": None if choices is None else tuple(choices)}
     return dataclasses.field(default=default, metadata={_KEY: declared})
 
 

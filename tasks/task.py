@@ -50,14 +50,14 @@ class Task(Generic[P]):
     init: Callable[[Lanes[P]], State]
     advance: Callable[[Lanes[P], State, int, int], State]
     measure: Callable[[Lanes[P], State], Mapping[str, Tensor]]
-    version: int = 1
-    """Raise it when the same parameters give other numbers. Results of the old version are then not reused."""
     conflicts: Callable[[P], Iterable[str]] = field(default=_no_conflicts)
     """Sentences about conflicts between parameters that are each within their own bounds."""
     data: Callable[[P], Mapping[str, str]] = field(default=_no_data)
     """The checksums of the data sets that a run reads, by name; raises AbsentData if one is missing."""
     weights: Callable[[Lanes[P], State], State] = field(default=_no_weights)
     """The trained weights of a run, lane first, by the names under which other programs load them."""
+    version: int = 1
+    """Raise it when the same parameters give other numbers. Results of the old version are then not reused."""
     block: int = 1
     """`advance` starts and stops only at frames and at multiples of this number."""
     largest_pack: int | None = None

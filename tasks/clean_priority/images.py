@@ -17,7 +17,6 @@ Segments are measured on `measured_samples` training samples, by one forward and
 """
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -25,12 +24,11 @@ from torch import Tensor
 
 from mislabel.tasks import corruption
 from mislabel.tasks.clean_priority import readout, segments
-from mislabel.tasks.clean_priority.sample_angles import class_angles
-from mislabel.tasks.clean_priority.segments import CLEAN, NOISY, SUMMED, Segments
+from mislabel.tasks.clean_priority.segments import CLEAN, NOISY, SUMMED, Segments, class_angles
 from mislabel.tasks.corruption import LabelNoise
 from mislabel.tasks.images import image_training
-from mislabel.tasks.images.build_network import NetworkParams, build, network_conflicts
-from mislabel.tasks.images.image_training import CLASSES_HELP, ImageTraining
+from mislabel.tasks.images.build_network import NetworkParams, build
+from mislabel.tasks.images.image_training import CLASSES_HELP, ImageTraining, conflicts, data_of
 from mislabel.tasks.images.network import Network
 from mislabel.tasks.lanes import Lanes, once
 from mislabel.tasks.parameters import shape
@@ -188,23 +186,10 @@ def _segments(lanes: Lanes[Params]) -> Segments:
     return segments.split_segments(lanes, data.train_y, given, len(data.classes))
 
 
-def _conflicts(params: Params) -> Iterator[str]:
-    yield from image_training.conflicts(params)
-    yield from network_conflicts(params)
+def weights(lanes: Lanes[Params], s: State) -> State:
+    return image_training.weights(_network(lanes), s)
 
 
-_SMALL = {"samples": 40, "test_samples": 20, "batch": 8, "depth": 1, "width": 8, "measured_samples": 16} | {
-    "histogram_samples": 3
-}
-task = Task(
-    "clean_priority.images",
-    Params,
-    METRICS,
-    init,
-    advance,
-    measure,
-    conflicts=_conflicts,
-    data=image_training.data_of,
-    weights=lambda lanes, s: image_training.weights(_network(lanes), s),
-    small=_SMALL,
-)
+_SMALL = {"samples": 40, "test_samples": 20, "batch": 8, "depth": 1, "width": 8}
+_SMALL |= {"measured_samples": 16, "histogram_samples": 3}
+task = Task("clean_priority.images", Params, METRICS, init, advance, measure, conflicts, data_of, weights, small=_SMALL)

@@ -6,6 +6,9 @@ in the binary case (Appendix C.1).
 
 If not all samples are measured, each segment is represented by equally many of its samples, chosen by the run's seed,
 and sums are scaled to the whole segment. So wrong labels are measured as precisely as right ones, whatever their share.
+
+θ_g is the angle between a single sample's gradient and its class's clean gradient, on one logit (the histograms of
+Figures 4 and 9): for samples of the clean and the noisy segment of a class, and for clean samples of other classes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +21,7 @@ from torch.nn import functional
 
 from mislabel.tasks.clean_priority import readout
 from mislabel.tasks.images import image_training
+from mislabel.tasks.images.derivatives import sample_gradients
 from mislabel.tasks.images.network import Network
 from mislabel.tasks.lanes import Lanes
 
@@ -25,6 +29,8 @@ CLEAN, NOISY = 0, 1
 SUMMED = ("error", "loss", "residual")
 # The number of images that are evaluated at once.
 _PART = 512
+# The largest size, in numbers, of the gradients that are computed at once.
+_NUMBERS = 1 << 25
 
 Vector = Mapping[str, Tensor]
 """A direction in the space of weights, by name, lane first."""
@@ -140,3 +146,71 @@ def angle(pairs: Tensor) -> Tensor:
     """The angle between clean and noisy gradients, from their inner products (... 2 2), in radians; nan if one is 0."""
     norms = (pairs[..., NOISY, NOISY] * pairs[..., CLEAN, CLEAN]).sqrt()
     return (pairs[..., CLEAN, NOISY] / norms).clamp(-1, 1).arccos()
+
+
+def class_angles(
+    lanes: Lanes[Any], network: Network, state: Mapping[str, Tensor], segments: Segments, class_: int, clean: Vector
+) -> dict[str, Tensor]:
+    """Angles (l s) of single samples to the class's clean gradient, for `clean`, `noisy` and `other` samples.
+
+    All gradients are those of the class's own logit. Missing samples have nan. `others` (l) is the angle of the summed
+    gradient of the other classes' samples.
+    """
+    most, classes = lanes.shape.histogram_samples, segments.counts.shape[1]
+    rows = {
+        "clean": _rows(segments, class_, CLEAN, most),
+        "noisy": _rows(segments, class_, NOISY, most),
+        "other": _others(segments, class_, most),
+    }
+    logit = readout.logit_of(class_, classes)
+    found = {}
+    for name, (index, exists) in rows.items():
+        angles, total = _angles(lanes, network, state, segments, index, exists, logit, clean)
+        found[name] = torch.where(exists, angles, torch.nan)
+        if name == "other":
+            found["others"] = angle(products([clean, total]))
+    return found
+
+
+def _rows(segments: Segments, class_: int, kind: int, most: int) -> tuple[Tensor, Tensor]:
+    """Indices of a segment's samples, and whether each exists; l s for any size of the segment."""
+    index, count = segments.rows(class_, kind, most)
+    empty = most - index.shape[1]
+    # Arrays must keep their size when lanes leave the pack.
+    return functional.pad(index, (0, empty)), functional.pad(count, (0, empty)) > 0
+
+
+def _others(segments: Segments, class_: int, most: int) -> tuple[Tensor, Tensor]:
+    """Clean samples of all other classes, about equally many of each."""
+    others = [other for other in range(segments.counts.shape[1]) if other != class_]
+    each = -(-most // len(others))
+    rows = [_rows(segments, other, CLEAN, each) for other in others]
+    index, exists = (torch.stack(parts, dim=2).flatten(1)[:, :most] for parts in zip(*rows, strict=True))
+    return index, exists
+
+
+def _angles(
+    lanes: Lanes[Any],
+    network: Network,
+    state: Mapping[str, Tensor],
+    segments: Segments,
+    index: Tensor,
+    exists: Tensor,
+    logit: int,
+    clean: Vector,
+) -> tuple[Tensor, Vector]:
+    """The angle of each sample's gradient to the direction `clean`, in radians (l s), and the sum of the gradients."""
+    length, size = norm(clean)[:, None], max(1, _NUMBERS // (network.size * len(lanes)))
+    parts, total = [], zero_vector(network, state)
+    for part in image_training.parts(index.shape[1], size):
+        x, y = samples(lanes, segments, index[:, part])
+        labels = readout.one_hot_labels(y, segments.counts.shape[1], lanes.dtype)
+        residual = readout.residuals(network.forward(state, x).outputs, labels)[..., logit] * exists[:, part]
+        grads = sample_gradients(network, state, x, lambda outputs: outputs[logit])  # ∇h, by name
+        total = sum_of(total, {name: torch.einsum("lb,lb...->l...", residual, grad) for name, grad in grads.items()})
+        along = [torch.einsum("lb...,l...->lb", grads[name], vector).double() for name, vector in clean.items()]
+        square = torch.stack([grad.square().flatten(2).sum(dim=2, dtype=torch.float64) for grad in grads.values()])
+        signs, norms = readout.residual_signs(labels)[..., logit], square.sum(dim=0).sqrt() * length
+        cosine = signs * torch.stack(along).sum(dim=0) / norms
+        parts.append(cosine.clamp(-1, 1).arccos())
+    return torch.cat(parts, dim=1), total

@@ -84,9 +84,8 @@ def _idx(name: str, dataset: str, help: str, megabytes: int, md5: tuple[str, str
         train, test = ((part.data[:, None].contiguous(), part.targets.long()) for part in parts)
         return train, test, tuple(each.split(" - ")[0] for each in published.classes)
 
-    return Source(
-        name, help, megabytes, f"{dataset}/raw", dict(zip(packages.IDX, md5, strict=True)), fetch, read
-    )  # fmt: skip
+    files = dict(zip(packages.IDX, md5, strict=True))
+    return Source(name, help, megabytes, f"{dataset}/raw", files, fetch, read)
 
 
 def _from_first(urls: list[str], to: Path, md5: str, show: Show) -> None:
@@ -112,10 +111,8 @@ def _read_cifar10(root: Path) -> tuple[Tensors, Tensors, tuple[str, ...]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy warns about pickles from 2009
         parts = [vision("datasets").CIFAR10(root, train=train) for train in (True, False)]
-    train, test = (
-        (torch.from_numpy(np.ascontiguousarray(part.data.transpose(0, 3, 1, 2))), torch.tensor(part.targets))
-        for part in parts
-    )
+    pixels = [torch.from_numpy(np.ascontiguousarray(part.data.transpose(0, 3, 1, 2))) for part in parts]
+    train, test = zip(pixels, (torch.tensor(part.targets) for part in parts), strict=True)
     return train, test, tuple(parts[0].classes)
 
 

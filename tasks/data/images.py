@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,14 +57,17 @@ class Images:
     """The checksum of the whole data set, also for a part of it."""
 
     @property
+    def tensors(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("train_x", "train_y", "test_x", "test_y")}
+
+    @property
     def size(self) -> tuple[int, int, int]:
         """Channels, height and width."""
         c, h, w = self.train_x.shape[1:]
         return c, h, w
 
     def to(self, device: torch.device | str) -> "Images":
-        moved = {name: getattr(self, name).to(device) for name in ("train_x", "train_y", "test_x", "test_y")}
-        return replace(self, **moved)
+        return replace(self, **{name: tensor.to(device) for name, tensor in self.tensors.items()})
 
 
 def names(folder: str | Path | None = None) -> list[str]:
@@ -219,8 +223,7 @@ def repair(name: str, folder: str | Path | None = None) -> bool:
 def _verify(name: str, root: Path) -> None:
     """Read the whole converted file; DamagedData if it is not as it was written."""
     found = images(name, root)
-    tensors = {"train_x": found.train_x, "train_y": found.train_y, "test_x": found.test_x, "test_y": found.test_y}
-    if checksum_of(tensors, found.classes) != found.checksum:
+    if checksum_of(found.tensors, found.classes) != found.checksum:
         raise _damaged(name, root)
 
 
@@ -248,9 +251,8 @@ def _loaded(name: str, root: Path) -> Images:
         held = torch.load(path, mmap=True, weights_only=True)
         return Images(name, **{**held, "classes": tuple(held["classes"])})
     except OSError as error:
-        raise DataError(
-            f"{shown(path)} can't be read: {error.strerror}; remove it, or change its permissions"
-        ) from None
+        text = f"{shown(path)} can't be read: {error.strerror}"
+        raise DataError(f"{text}; remove it, or change its permissions") from None
     except MemoryError:
         raise
     except Exception as error:  # the type depends on which bytes are wrong

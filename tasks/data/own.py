@@ -11,6 +11,7 @@ from mislabel.tasks.data.images import DataError, Images, held_out, images, is_o
 from mislabel.tasks.data.pixels import pixels_of
 from mislabel.tasks.data.torchvision_import import vision
 
+_GIVE = "give a folder with one folder of images per class"
 _TEST_FOLDERS = ("test", "val", "valid", "validation")
 Samples = list[tuple[str, int]]
 """Files with the numbers of their classes."""
@@ -26,16 +27,14 @@ def convert_folder(name: str, source: Path, size: int, root: Path, show: Show) -
     if not is_own(name):
         raise DataError(f"{name!r} is not a name for your own images; use images, or images/NAME")
     if not source.is_dir():
-        raise DataError(f"{source} is not a folder; give a folder with one folder of images per class")
+        raise DataError(f"{source} is not a folder; {_GIVE}")
     for_training, for_testing, classes = _parts(source)
     if len(classes) < 2:
-        raise DataError(f"{source} has only the class {classes[0]}; give a folder with one folder of images per class")
+        raise DataError(f"{source} has only the class {classes[0]}; {_GIVE}")
     samples, count = [*for_training, *for_testing], len(for_training)
     y = torch.tensor([label for _, label in samples])
-    with (
-        data_lock(root, name),
-        pixels_of([path for path, _ in samples], size, root / "converted" / f"{name}.part", show) as read,
-    ):
+    files, folder = [path for path, _ in samples], root / "converted" / f"{name}.part"
+    with data_lock(root, name), pixels_of(files, size, folder, show) as read:
         x = torch.from_numpy(read)
         keep(name, x[:count], y[:count], x[count:], y[count:], classes, root)
     return images(name, root)
@@ -74,6 +73,4 @@ def _image_folder(folder: Path) -> Any:
     try:
         return vision("datasets").ImageFolder(folder)
     except FileNotFoundError as error:
-        raise DataError(
-            f"{folder}: {str(error).splitlines()[0]}; give a folder with one folder of images per class"
-        ) from None
+        raise DataError(f"{folder}: {str(error).splitlines()[0]}; {_GIVE}") from None

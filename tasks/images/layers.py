@@ -80,15 +80,15 @@ class Layers:
         name: str,
         x: Tensor,
         channels: int,
-        kernel: int = 3,
         stride: int = 1,
         padding: int = 1,
         bias: bool = False,
         gain: float | None = None,
     ) -> Tensor:
+        """A convolution with kernels of 3×3 pixels."""
         inputs = x.shape[1] // self.lanes
-        w, factor = self._kernel(name, (channels, inputs, kernel, kernel), inputs * kernel**2, gain)
-        b = self._bias(name, channels, inputs * kernel**2).flatten() if bias else None
+        w, factor = self._kernel(name, (channels, inputs, 3, 3), inputs * 9, gain)
+        b = self._bias(name, channels, inputs * 9).flatten() if bias else None
         w = (w if factor == 1 else w * factor).flatten(0, 1)
         return self._seen(functional.conv2d(x, w, b, stride, padding, groups=self.lanes))
 

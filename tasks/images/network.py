@@ -61,10 +61,8 @@ class Network(ABC):
     def init(self, lanes: Lanes[Any], scale: Tensor | None = None) -> dict[str, Tensor]:
         """Initial weights and buffers, from each lane's own seed; `scale` (l) is the knob init_scale by default."""
         scale = lanes["init_scale"] if scale is None else scale
-        return {
-            name: _started(lanes, f"network.{name}", weight, scale)
-            for name, weight in {**self.weights, **self.buffers}.items()
-        }
+        declared = self.weights | self.buffers
+        return {name: _started(lanes, f"network.{name}", weight, scale) for name, weight in declared.items()}
 
     def trained(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The part of the state that is trained."""

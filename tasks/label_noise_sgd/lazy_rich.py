@@ -32,9 +32,9 @@ from torch.nn import functional
 from mislabel.tasks.corruption import signed
 from mislabel.tasks.images import image_training
 from mislabel.tasks.images.architectures import KINDS
-from mislabel.tasks.images.build_network import NTK_HELP, NetworkParams, build, has_batch_norm, network_conflicts
+from mislabel.tasks.images.build_network import NTK_HELP, NetworkParams, build, has_batch_norm
 from mislabel.tasks.images.derivatives import descend, gradients, linearized, sample_gradients
-from mislabel.tasks.images.image_training import BATCH_HELP, PIXELS_HELP, RATE_HELP, SAMPLES_HELP, ImageTraining
+from mislabel.tasks.images.image_training import BATCH_HELP, PIXELS_HELP, SAMPLES_HELP, ImageTraining, data_of
 from mislabel.tasks.images.network import Network
 from mislabel.tasks.images.torchvision_resnets import RESNETS
 from mislabel.tasks.lanes import Lanes, once
@@ -61,7 +61,7 @@ class Params(ImageTraining, NetworkParams):
     parametrization: str = shape("ntk", choices=("standard", "ntk"), help=NTK_HELP)
     trained: str = shape("plain, noisy, linear", help=f"the trajectories to train, a list of {', '.join(TRAJECTORIES)}")
     probes: int = shape(16, at_least=1, help="training images on which the tangent kernel is measured")
-    learning_rate: float = knob(0.1, above=0, help=f"{RATE_HELP}; the same for all trajectories")
+    learning_rate: float = knob(0.1, above=0, help=f"{image_training.RATE_HELP}; the same for all trajectories")
     sigma: float = knob(
         1.0,
         at_least=0,
@@ -174,7 +174,6 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 
 def conflicts(params: Params) -> Iterator[str]:
     yield from image_training.conflicts(params)
-    yield from network_conflicts(params)
     if has_batch_norm(params.network):
         yield f"network: {params.network} has batch norm, so outputs depend on the batch; use one without it"
     if params.autocast != "none" or params.compiled:
@@ -293,23 +292,6 @@ def _length(weights: Mapping[str, Tensor]) -> Tensor:
     return _norm(torch.cat([w.flatten(1) for w in weights.values()], dim=1))
 
 
-_SMALL: dict[str, Value] = {
-    "classes": "0, 1",
-    "samples": 8,
-    "test_samples": 6,
-    "network": "fc",
-    "depth": 1,
-    "width": 6,
-    "probes": 4,
-}
-task = Task(
-    "label_noise_sgd.lazy_rich",
-    Params,
-    METRICS,
-    init,
-    advance,
-    measure,
-    conflicts=conflicts,
-    data=image_training.data_of,
-    small=_SMALL,
-)
+_SMALL: dict[str, Value] = {"classes": "0, 1", "samples": 8, "test_samples": 6}
+_SMALL |= {"network": "fc", "depth": 1, "width": 6, "probes": 4}
+task = Task("label_noise_sgd.lazy_rich", Params, METRICS, init, advance, measure, conflicts, data_of, small=_SMALL)

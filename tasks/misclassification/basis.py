@@ -17,14 +17,8 @@ from torch import Tensor
 
 from mislabel.tasks.blocks import stretches
 from mislabel.tasks.lanes import Lanes
-from mislabel.tasks.misclassification.noisy_loss import (
-    NoisyLoss,
-    label_chances,
-    loss_of,
-    mean_chances,
-    pull_of,
-    strengths,
-)
+from mislabel.tasks.misclassification import noisy_loss
+from mislabel.tasks.misclassification.noisy_loss import NoisyLoss, pull_of
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
 
@@ -79,7 +73,7 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     first = torch.arange(len(lanes), device=w.device)[:, None] * d
     for stretch in stretches(start, stop, numbers=len(lanes)):
         chosen = lanes.integers("input", d, steps=stretch)  # l t
-        up, down = strengths(lanes, label_chances(lanes, y.gather(1, chosen), stretch))
+        up, down = noisy_loss.strengths(lanes, noisy_loss.label_chances(lanes, y.gather(1, chosen), stretch))
         for own, up_t, down_t in zip((chosen + first).T.contiguous(), up, down, strict=True):
             h = rows.index_select(0, own)  # l m
             live = _gated(v, h, 0)  # v_i where neuron i fires, else 0
@@ -104,7 +98,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "max_active_neurons": active.amax(dim=1),
         "dead_neurons": (fires.sum(dim=1) == 0).sum(dim=1),
         "first_norm": w.flatten(1).norm(dim=1),
-        "noisy_loss": loss_of(lanes, f, mean_chances(lanes, y)),
+        "noisy_loss": noisy_loss.loss_of(lanes, f, noisy_loss.mean_chances(lanes, y)),
         "train_error": (~(f * y > 0)).to(f.dtype).mean(dim=1),
         "input_active_neurons": active,
         "input_output": f,

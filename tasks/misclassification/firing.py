@@ -15,6 +15,8 @@ from mislabel.tasks.task import State
 
 # Images are processed in parts, because the hidden activations are far larger than the weights.
 _PART = 250
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""From outputs (l b k) and classes (b) to a loss per image (l b)."""
 
 
 @dataclass(frozen=True)
@@ -35,28 +37,16 @@ class Activity:
         return (self.active == 0).sum(dim=1)
 
 
-def evaluate(
-    lanes: Lanes[Any],
-    network: Network,
-    s: State,
-    x: Tensor,
-    y: Tensor,
-    classes: int,
-    loss: Callable[[Tensor, Tensor], Tensor],
-) -> Activity:
-    """Evaluate images x (n c h w) of bytes with classes y (n). `loss` gives (l b) from outputs and classes (b)."""
+def evaluate(lanes: Lanes[Any], network: Network, s: State, x: Tensor, y: Tensor, classes: int, loss: Loss) -> Activity:
+    """Evaluate images x (n c h w) of bytes with classes y (n)."""
     parts = []
     for at in image_training.parts(len(y), _PART):
         seen = network.forward(s, image_training.scaled(lanes, x[at]), watch=True)
         fires = (list(seen.hidden.values())[-1].flatten(2) > 0).to(lanes.dtype)  # l b m
-        parts.append(
-            (
-                (seen.outputs.argmax(dim=2) != y[at]).to(lanes.dtype).sum(dim=1),
-                loss(seen.outputs, y[at]).sum(dim=1),
-                torch.stack(list(seen.active_shares().values()), dim=1) * len(y[at]),
-                torch.matmul(fires.mT, functional.one_hot(y[at], classes).to(lanes.dtype)),
-            )
-        )
+        wrong = (seen.outputs.argmax(dim=2) != y[at]).to(lanes.dtype).sum(dim=1)
+        shares = torch.stack(list(seen.active_shares().values()), dim=1) * len(y[at])
+        fired = torch.matmul(fires.mT, functional.one_hot(y[at], classes).to(lanes.dtype))
+        parts.append((wrong, loss(seen.outputs, y[at]).sum(dim=1), shares, fired))
     wrong, lost, shares, fired = (torch.stack(sums).sum(dim=0) for sums in zip(*parts, strict=True))
     # A network without finite outputs predicts no class.
     error = torch.where(lost.isfinite(), wrong / len(y), torch.nan)

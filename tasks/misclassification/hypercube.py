@@ -23,15 +23,6 @@ from mislabel.tasks.blocks import BLOCK, blocks, lane_rows, stretches
 from mislabel.tasks.lanes import Lanes, once
 from mislabel.tasks.misclassification import two_layers
 from mislabel.tasks.misclassification.noisy_loss import NOISE_HELP, label_chances, loss_of, mean_chances, strengths
-from mislabel.tasks.misclassification.two_layers import (
-    Response,
-    Sgd,
-    TwoLayers,
-    all_correct,
-    evaluate,
-    initial_layers,
-    layer_metrics,
-)
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
 
@@ -40,7 +31,7 @@ _FEW = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Params(TwoLayers):
+class Params(two_layers.TwoLayers):
     steps: int = shape(240_000, at_least=1, help="SGD steps, one sample each, drawn with replacement")
     spacing: str = shape("linear", choices=("linear", "log"), help="spacing of the measured steps")
     dim: int = shape(60, at_least=1, help="input dimension d")
@@ -83,7 +74,7 @@ class Data:
 
 def init(lanes: Lanes[Params]) -> State:
     _data(lanes)
-    return {**initial_layers(lanes), **dict.fromkeys(_EVENTS, lanes.absent())}
+    return {**two_layers.initial_layers(lanes), **dict.fromkeys(_EVENTS, lanes.absent())}
 
 
 # Steps are short: without inference mode, bookkeeping for autograd takes a third of their time.
@@ -91,7 +82,7 @@ def init(lanes: Lanes[Params]) -> State:
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     data = _data(lanes)
     s = {name: tensor.clone() for name, tensor in s.items()}
-    sgd, epoch = Sgd(lanes, s), math.ceil(lanes.shape.samples / BLOCK) * BLOCK
+    sgd, epoch = two_layers.Sgd(lanes, s), math.ceil(lanes.shape.samples / BLOCK) * BLOCK
     for stretch in stretches(start, stop, numbers=len(lanes)):
         chosen = lanes.integers("sample", lanes.shape.samples, steps=stretch)  # l t
         up, down = strengths(lanes, label_chances(lanes, data.y.gather(1, chosen), stretch))
@@ -104,7 +95,7 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
 
 def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     data = _data(lanes)
-    seen, tested = evaluate(s, data.x), evaluate(s, data.test_x)
+    seen, tested = two_layers.evaluate(s, data.x), two_layers.evaluate(s, data.test_x)
     active = seen.firing.sum(dim=1)
     return {
         "train_error": seen.error(data.y),
@@ -117,7 +108,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "test_active_neurons": tested.firing.sum(dim=1),
         "dead_neurons": (tested.firing == 0).sum(dim=1),
         **{name: s[name] for name in _EVENTS},
-        **layer_metrics(lanes, s),
+        **two_layers.layer_metrics(lanes, s),
         "neuron_firing": seen.firing,
     }
 
@@ -125,12 +116,12 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 def _note_interpolation(data: Data, s: dict[str, Tensor], step: int) -> None:
     """Record the step for lanes that classify all training points correctly for the first time."""
 
-    def seen(lanes: Tensor, x: Tensor) -> Response:
-        return evaluate({name: s[name][lanes] for name in ("w", "a", "c")}, x[lanes])
+    def seen(lanes: Tensor, x: Tensor) -> two_layers.Response:
+        return two_layers.evaluate({name: s[name][lanes] for name in ("w", "a", "c")}, x[lanes])
 
     left = s["interpolation_step"].isnan()
     if left.any():
-        left &= all_correct(s, data.x[:, :_FEW], data.y[:, :_FEW])
+        left &= two_layers.all_correct(s, data.x[:, :_FEW], data.y[:, :_FEW])
     lanes = left.nonzero()[:, 0]
     if len(lanes):
         lanes = lanes[seen(lanes, data.x).error(data.y[lanes]) == 0]

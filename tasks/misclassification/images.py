@@ -31,8 +31,8 @@ from mislabel.tasks.blocks import blocks, cut, stretches
 from mislabel.tasks.corruption import relabelled, smoothed
 from mislabel.tasks.images import image_training
 from mislabel.tasks.images.augmentation.shifts import padded_crop_and_flip
-from mislabel.tasks.images.build_network import DEPTH_HELP, WIDTH_HELP, NetworkParams, build, network_conflicts
-from mislabel.tasks.images.image_training import BATCH_HELP, DROPS_HELP, RATE_HELP, ImageTraining
+from mislabel.tasks.images.build_network import DEPTH_HELP, WIDTH_HELP, NetworkParams, build
+from mislabel.tasks.images.image_training import BATCH_HELP, DROPS_HELP, RATE_HELP, ImageTraining, data_of
 from mislabel.tasks.images.network import Network
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.misclassification.firing import balanced, evaluate
@@ -134,7 +134,6 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 
 def conflicts(params: Params) -> Iterator[str]:
     yield from image_training.conflicts(params)
-    yield from network_conflicts(params)
     if params.trained == "first" and (not _has_two_layers(params) or params.weight_decay):
         text = "network: fc, depth: 1, batch: 1, optimizer: sgd, no augmentation, no weight decay"
         yield f"trained: first is only available for two-layer networks ({text})"
@@ -204,18 +203,12 @@ def _augmented(lanes: Lanes[Params], x: Tensor, step: int) -> Tensor:
     return padded_crop_and_flip(lanes, "augmentation", x, step, flip_chance=flips, whole=lanes.shape.batch)
 
 
+def weights(lanes: Lanes[Params], s: State) -> State:
+    return image_training.weights(_network(lanes), s)
+
+
 _SMALL = {"width": 12, "samples": 100, "test_samples": 50}
+_NAME = "misclassification.images"
 task = Task(
-    "misclassification.images",
-    Params,
-    METRICS,
-    init,
-    advance,
-    measure,
-    version=2,
-    conflicts=conflicts,
-    data=image_training.data_of,
-    weights=lambda lanes, s: image_training.weights(_network(lanes), s),
-    block=BLOCK,
-    small=_SMALL,
+    _NAME, Params, METRICS, init, advance, measure, conflicts, data_of, weights, version=2, block=BLOCK, small=_SMALL
 )

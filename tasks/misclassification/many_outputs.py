@@ -42,9 +42,8 @@ class Sgd:
         torch.bmm(x, x.mT, out=buffers.gram)
         g, row, rates = buffers.g, buffers.row, rates.T[:, :, None, None].contiguous()  # t l 1 1
         up = targets.transpose(0, 1)[..., None] * rates  # t l k 1
-        for (r, column, later, gram), up_t, down_t in zip(
-            buffers.steps, up.unbind(), rates.neg_().unbind(), strict=True
-        ):
+        each = zip(buffers.steps, up.unbind(), rates.neg_().unbind(), strict=True)
+        for (r, column, later, gram), up_t, down_t in each:
             r.relu_()
             f = torch.baddbmm(c, a, column, out=g)
             # The pull on each output: rate·(target - predicted probability).

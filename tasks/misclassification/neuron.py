@@ -19,16 +19,9 @@ from torch import Tensor
 
 from mislabel.tasks.blocks import BLOCK, blocks, stretches
 from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.misclassification import noisy_loss
 from mislabel.tasks.misclassification.gaussian import gaussian_inputs
-from mislabel.tasks.misclassification.noisy_loss import (
-    NoisyLoss,
-    Pull,
-    label_chances,
-    loss_of,
-    mean_chances,
-    pull_of,
-    strengths,
-)
+from mislabel.tasks.misclassification.noisy_loss import NoisyLoss, Pull, pull_of
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
 
@@ -69,7 +62,7 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     w, pull = s["w"].clone(), pull_of(lanes)
     for stretch in stretches(start, stop, numbers=len(lanes) * lanes.shape.dim // 2):
         x = _inputs(lanes, "x", stretch)
-        up, down = strengths(lanes, label_chances(lanes, x[:, :, 0].sign(), stretch))
+        up, down = noisy_loss.strengths(lanes, noisy_loss.label_chances(lanes, x[:, :, 0].sign(), stretch))
         for _, at in blocks(stretch):
             _train(w, x[:, at], up[at], down[at], pull)
     return {"w": w}
@@ -84,8 +77,8 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "weight_norm": norm,
         "bias_weight": s["w"][:, p.dim :].sum(dim=1),
         "relative_level": norm / (level if p.loss == "hinge" else level.sqrt()),
-        "noisy_loss": loss_of(lanes, f, mean_chances(lanes, y)),
-        "test_loss": loss_of(lanes, f, (1 + y) / 2),
+        "noisy_loss": noisy_loss.loss_of(lanes, f, noisy_loss.mean_chances(lanes, y)),
+        "test_loss": noisy_loss.loss_of(lanes, f, (1 + y) / 2),
         "test_error": (~(f * y > 0)).to(f.dtype).mean(dim=1),
         "positive_share": (f > 0).to(f.dtype).mean(dim=1),
         "weights": weights,

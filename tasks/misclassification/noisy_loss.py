@@ -20,9 +20,7 @@ from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.training import Training
 
-NOISE_HELP = (
-    "p: at every step the label is replaced, with probability p, by a random sign; so p/2 of the labels are wrong"
-)
+NOISE_HELP = "p: at every step the label is replaced, with probability p, by a random sign; so it is wrong with p/2"
 LOSS_HELP = "hinge loss with offset hinge_offset, or logistic loss (cross entropy)"
 SMOOTHING_HELP = "this share of every label is spread evenly over +1 and −1; the same as noise_rate in expectation"
 

@@ -58,11 +58,16 @@ class Batches:
 
 def loaded(lanes: Lanes[Any]) -> Images:
     """The run's images: labels on the lanes' device, pixels too unless the data set is too large."""
-    p = lanes.shape
-    held = part(p.data, p.classes, p.samples, p.test_samples, p.subset)
+    held = _held(lanes)
     if held.train_x.nbytes + held.test_x.nbytes <= _ON_DEVICE:
         return image_training.loaded(lanes)
     return replace(held, train_y=held.train_y.to(lanes.device), test_y=held.test_y.to(lanes.device))
+
+
+def _held(lanes: Lanes[Any]) -> Images:
+    """The run's images in memory, not on the device."""
+    p = lanes.shape
+    return part(p.data, p.classes, p.samples, p.test_samples, p.subset)
 
 
 def scaled(x: Tensor, size: int) -> Tensor:
@@ -84,19 +89,11 @@ def crop_sizes(words: str) -> list[int]:
 def _views(lanes: Lanes[Any]) -> Views:
     p = lanes.shape
     channels, height, width = loaded(lanes).size
-    mean, std = ((0.0,) * channels, (1.0,) * channels) if p.pixels == "unit" else _statistics(lanes)
+    mean, std = ((0.0,) * channels, (1.0,) * channels) if p.pixels == "unit" else _statistics(_held(lanes).train_x)
     made = AUGMENTATIONS[p.augmentation](p.view_size or min(height, width), mean, std)
     return replace(made, scale=(p.smallest_crop, 1.0)) if p.smallest_crop else made
 
 
-def _statistics(lanes: Lanes[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    p = lanes.shape
-    return _statistics_of(p.data, p.classes, p.samples, p.test_samples, p.subset)
-
-
 @lru_cache(maxsize=16)
-def _statistics_of(
-    data: str, classes: str, samples: int, test_samples: int, subset: int
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    x = part(data, classes, samples, test_samples, subset).train_x  # in memory already
+def _statistics(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return views.statistics(x[:: math.ceil(x.numel() / _STATISTICS_NUMBERS)])

@@ -164,13 +164,11 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     }
 
 
-def _refined(
-    lanes: Lanes[Params], data: Data, given: Tensor, w: Tensor, f: Tensor, others: Tensor, step: int
-) -> Tensor:
+def _refined(lanes: Lanes[Params], data: Data, given: Tensor, w: Tensor, f: Tensor, other: Tensor, step: int) -> Tensor:
     """Refined labels ỹ of the training crops at this step; f (l n) are the network's outputs on them; (l, n)."""
     positive, crops = lanes.shape.positive, lanes.shape.crops
     if positive == "other":
-        predicted = f.gather(1, others)
+        predicted = f.gather(1, other)
     elif positive == "fresh":
         predicted = _predicted(lanes, w, _crops(lanes, data.centres, "positive", crops, step))
     elif positive == "fixed":

@@ -89,11 +89,9 @@ def feature_metrics(lanes: Lanes[Any], f: Encoder, views: Views, state: State, l
     return found | {"probe_accuracy": right, "noisy_probe_accuracy": learned(given) if noisy else right}
 
 
-def features(
-    lanes: Lanes[Any], f: Encoder, views: Views, state: State, x: Tensor, chosen: Tensor | None = None
-) -> Tensor:
-    """The features of images x (n c h w), or of those at the indices `chosen`, without augmentation; (l n m)."""
-    places = torch.arange(len(x), device=x.device) if chosen is None else chosen.to(x.device)
+def features(lanes: Lanes[Any], f: Encoder, views: Views, state: State, x: Tensor, at: Tensor | None = None) -> Tensor:
+    """The features of images x (n c h w), or of those at the indices `at`, without augmentation; (l n m)."""
+    places = torch.arange(len(x), device=x.device) if at is None else at.to(x.device)
     found = torch.empty(0)
     for first in range(0, len(places), _TOGETHER):
         some = places[first : first + _TOGETHER]

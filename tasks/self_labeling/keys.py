@@ -34,6 +34,5 @@ def enqueued(held: Dictionary, keys: Tensor, samples: Tensor, step: int) -> Dict
     size, count = held.keys.shape[1], keys.shape[1]
     place = torch.arange(step * count, (step + 1) * count, device=keys.device) % size
     kept = slice(max(0, count - size), None)  # a batch larger than the dictionary keeps its last keys
-    return Dictionary(
-        held.keys.index_copy(1, place[kept], keys[:, kept]), held.samples.index_copy(1, place[kept], samples[:, kept])
-    )
+    both = (held.keys, keys), (held.samples, samples)
+    return Dictionary(*(old.index_copy(1, place[kept], new[:, kept]) for old, new in both))

@@ -27,15 +27,7 @@ class Probe:
 
 @torch.no_grad()
 def trained(
-    lanes: Lanes[Any],
-    name: str,
-    x: Tensor,
-    y: Tensor,
-    classes: int,
-    *,
-    epochs: int = 200,
-    batch: int = 256,
-    rate: float = 0.01,
+    lanes: Lanes[Any], name: str, x: Tensor, y: Tensor, classes: int, epochs: int, batch: int = 256, rate: float = 0.01
 ) -> Probe:
     """Train a classifier per lane on features x (l n f) with classes y (n, or l n)."""
     count = x.shape[1]

@@ -32,7 +32,7 @@ from torch import Tensor
 from mislabel.tasks.data.images import Images
 from mislabel.tasks.images import image_training
 from mislabel.tasks.images.derivatives import descend
-from mislabel.tasks.images.image_training import OPTIMIZER_HELP, PIXELS_HELP, ImageTraining
+from mislabel.tasks.images.image_training import OPTIMIZER_HELP, PIXELS_HELP, ImageTraining, data_of
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.self_labeling.batches import AUGMENTATIONS, Batches, crop_sizes, loaded, scaled
@@ -68,14 +68,12 @@ class Params(Evaluation, ImageTraining):
     augmentation: str = shape(
         "cifar10", choices=tuple(AUGMENTATIONS), help="weak augmentation of MoCo: cifar10 (no blur), or v2 for ImageNet"
     )
-    smallest_crop: float = shape(
-        0.0, at_least=0, at_most=1, help="smallest share of an image's area in a view; 0: as in MoCo (0.08 or 0.2)"
-    )
+    smallest_crop: float = shape(0.0, at_least=0, at_most=1, help="smallest share of an image in a view; 0: as in MoCo")
     view_size: int = shape(0, at_least=0, help="height and width of views in pixels; 0: those of the images")
     dictionary: int = shape(4096, at_least=1, help="queue size b: keys in addition to the batch's positives")
     refinery: str = shape("both", choices=REFINERIES, help="which of p and q refine labels of virtual queries (Eq. 5)")
     mixup: str = shape(
-        "momentum", choices=MIXUPS, help="queries are mixed (Eq. 8) not at all, with queries (vanilla), or positives"
+        "momentum", choices=MIXUPS, help="mix queries (Eq. 8) with queries (vanilla), positives, or nothing"
     )
     mixup_views: str = shape(
         "same", choices=("same", "weak", "strong"), help="views for mixing: query and positive, or additional ones"
@@ -168,7 +166,9 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
             grads = torch.autograd.grad(losses.total.sum(), list(w.values()))
         for tensor in w.values():
             tensor.requires_grad_(False)
-        _descend(lanes, f, state, dict(zip(w, grads, strict=True)), step, batches)
+        velocity = image_training.velocities(lanes, f, state)
+        gradients, rate = dict(zip(w, grads, strict=True)), _rate_at(lanes, batches, step)
+        descend(f.trained(state), gradients, rate, lanes["weight_decay"], lanes["momentum"], velocity)
         for name in f.weights:
             state[f"{_TARGET}{name}"].lerp_(state[name], lanes.column("iota", state[name].dim() - 1))
         dictionary = enqueued(Dictionary(state["keys"], state["key_samples"]), losses.positives, index, step)
@@ -228,15 +228,10 @@ def _virtual(
         yield mixed(query, other, share, partner), mixed(labels, labels, share, partner)
 
 
-def _descend(
-    lanes: Lanes[Params], f: Encoder, state: State, grads: Mapping[str, Tensor], step: int, batches: Batches
-) -> None:
-    p = lanes.shape
-    rate = image_training.rate_at(lanes, step / batches.per_epoch)
-    if p.decay_shape == "cosine":
-        rate = annealed(lanes["learning_rate"], step, p.steps)
-    velocity = image_training.velocities(lanes, f, state)
-    descend(f.trained(state), grads, rate, lanes["weight_decay"], lanes["momentum"], velocity)
+def _rate_at(lanes: Lanes[Params], batches: Batches, step: int) -> Tensor:
+    if lanes.shape.decay_shape == "cosine":
+        return annealed(lanes["learning_rate"], step, lanes.shape.steps)
+    return image_training.rate_at(lanes, step / batches.per_epoch)
 
 
 def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
@@ -264,15 +259,7 @@ def _quality(now: Losses, data: Images, index: Tensor, key_samples: Tensor) -> d
     dictionary = torch.where(key_samples == NO_SAMPLE, NO_SAMPLE, data.train_y[key_samples])  # l b
     keys, k = torch.cat([queries, dictionary], dim=1), len(data.classes)
     refined, plain = (quality(labels, queries, keys, k) for labels in (now.refined.labels, one_hot(now.logits)))
-    return {
-        "label_distance": refined.distance,
-        "one_hot_distance": plain.distance,
-        "label_class_mass": refined.class_mass,
-        "label_others_class_mass": refined.others_class_mass,
-        "label_agreement": refined.agreement,
-        "label_entropy": refined.entropy,
-        "label_confidence": refined.confidence,
-    }
+    return {f"label_{name}": value for name, value in vars(refined).items()} | {"one_hot_distance": plain.distance}
 
 
 def weights(lanes: Lanes[Params], s: State) -> State:
@@ -286,23 +273,9 @@ def _encoder(lanes: Lanes[Params]) -> Encoder:
     return encoder(lanes.shape, (channels, size or height, size or width))
 
 
-_SMALL = {"samples": 60, "test_samples": 20, "batch": 16, "depth": 2, "width": 4, "embedding": 8, "dictionary": 40} | {
-    "neighbours": 5,
-    "probe_epochs": 2,
-    "steps": 20,
-}
-task = Task(
-    "self_labeling.sane",
-    Params,
-    METRICS,
-    init,
-    advance,
-    measure,
-    conflicts=conflicts,
-    data=image_training.data_of,
-    weights=weights,
-    small=_SMALL,
-)
+_SMALL = {"samples": 60, "test_samples": 20, "batch": 16, "depth": 2, "width": 4, "embedding": 8, "dictionary": 40}
+_SMALL |= {"neighbours": 5, "probe_epochs": 2, "steps": 20}
+task = Task("self_labeling.sane", Params, METRICS, init, advance, measure, conflicts, data_of, weights, small=_SMALL)
 
 
 def confidence(m1: Tensor, m2: Tensor, step: int, steps: int) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 from mislabel.tasks.lanes import Lanes
 
 _TRIES = 10
+Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,7 @@ class Boxes:
 
 
 def drawn_boxes(
-    lanes: Lanes[Any],
-    name: str,
-    step: int,
-    images: int,
-    size: tuple[int, int],
-    scale: tuple[float, float],
-    ratio: tuple[float, float],
+    lanes: Lanes[Any], name: str, step: int, images: int, size: tuple[int, int], scale: Interval, ratio: Interval
 ) -> Boxes:
     """Draw a crop for each of `images` images per lane, all of height and width `size`; n = l·images.
 
@@ -95,7 +90,7 @@ def _between(u: Tensor, low: float, high: float) -> Tensor:
     return low + (high - low) * u
 
 
-def _middle(h: int, w: int, ratio: tuple[float, float]) -> tuple[int, int]:
+def _middle(h: int, w: int, ratio: Interval) -> tuple[int, int]:
     """Height and width of the largest crop with a permitted ratio."""
     if w / h < ratio[0]:
         return round(w / ratio[0]), w

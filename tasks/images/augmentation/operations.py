@@ -94,14 +94,12 @@ def _moved(x: Tensor, which: Tensor, level: Tensor, negative: Tensor) -> Tensor:
 @lru_cache(maxsize=64)
 def _maps(h: int, w: int, device: torch.device) -> Tensor:
     """Each move's affine map from new to old pixels, by level and sign, in PIL's fixed point; (5 9 2 6)."""
-    each = [
-        [[_fixed(_map(move, sign, level, h, w)) for sign in (1, -1)] for level in LEVELS] for move in range(len(MOVES))
-    ]
+    each = [[[_fixed(_map(move, sign, level, h, w)) for sign in (1, -1)] for level in LEVELS] for move in MOVES]
     return torch.tensor(each, device=device)
 
 
-def _map(move: int, sign: int, level: int, h: int, w: int) -> tuple[float, ...]:
-    match MOVES[move]:
+def _map(move: str, sign: int, level: int, h: int, w: int) -> tuple[float, ...]:
+    match move:
         case "shear_x":
             return 1, sign * shear(level), 0, 0, 1, 0
         case "shear_y":
@@ -120,10 +118,8 @@ def _map(move: int, sign: int, level: int, h: int, w: int) -> tuple[float, ...]:
 def _fixed(affine: tuple[float, ...]) -> list[int]:
     """The map from the centre of a new pixel, in fixed point."""
     a, b, c, d, e, f = affine
-    return [
-        math.floor(number * (1 << _FIXED_POINT) + 0.5)
-        for number in (a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5)
-    ]
+    numbers = (a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5)
+    return [math.floor(number * (1 << _FIXED_POINT) + 0.5) for number in numbers]
 
 
 def _autocontrast(x: Tensor, level: Tensor) -> Tensor:

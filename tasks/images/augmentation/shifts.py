@@ -15,30 +15,19 @@ from mislabel.tasks.lanes import Lanes
 
 @torch.no_grad()
 def padded_crop_and_flip(
-    lanes: Lanes[Any],
-    name: str,
-    x: Tensor,
-    step: int,
-    *,
-    padding: int = 4,
-    flip_chance: float = 0.5,
-    fill: float = 0.0,
-    whole: int = 0,
+    lanes: Lanes[Any], name: str, x: Tensor, step: int, *, padding: int = 4, flip_chance: float = 0.5, whole: int = 0
 ) -> Tensor:
     """The images x (l b c h w) of this step, randomly shifted by up to `padding` pixels and mirrored.
 
     The last batch of an epoch may be smaller than a `whole` batch. It must draw as many random numbers as the others,
-    or its numbers would be those of other steps.
-
-    Pixels from outside are `fill`, in the units of x: pad images before their mean is subtracted, or give the value
-    of black after it.
+    or its numbers would be those of other steps. Pixels from outside are 0, so subtract means after padding.
     """
     b, c, h, w = x.shape[1:]
     steps, drawn = range(step, step + 1), max(b, whole)
     places = lanes.integers(f"{name}.shift", 2 * padding + 1, 2, drawn, steps=steps)[:, 0, :, :b] - padding  # l 2 b
     flipped = lanes.uniform(f"{name}.flip", drawn, steps=steps)[:, 0, :b] < flip_chance  # l b
     down, right = places[:, 0].flatten(), places[:, 1].flatten()
-    return shifted(x.reshape(-1, c, h, w), down, right, flipped.flatten(), fill).reshape(x.shape)
+    return shifted(x.reshape(-1, c, h, w), down, right, flipped.flatten()).reshape(x.shape)
 
 
 def shifted(x: Tensor, down: Tensor, right: Tensor, flipped: Tensor, fill: float = 0.0) -> Tensor:

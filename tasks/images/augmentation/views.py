@@ -66,9 +66,8 @@ class Views:
         # on every device and in every pack, however the last bit was rounded.
         changed = self._changed(lanes, name, x, step).mul_(255).add_(0.501).to(torch.uint8)
         rounds = drawn_rounds(lanes, name, step, x.shape[1], self.strong_times, self.strong_chance)
-        return self._normalized(_numbers(with_rounds(changed, rounds), lanes.dtype)).reshape(
-            *x.shape[:3], self.size, self.size
-        )
+        out = self._normalized(_numbers(with_rounds(changed, rounds), lanes.dtype))
+        return out.reshape(*x.shape[:3], self.size, self.size)
 
     @torch.no_grad()
     def plain(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -81,11 +80,9 @@ class Views:
 
     def crops(self, sizes: Sequence[int]) -> list[Self]:
         """Views of these sizes; the crops of smaller views are proportionally smaller, as in CLSA."""
-        shares = [size / self.size for size in sizes]
-        return [
-            replace(self, size=size, scale=(self.scale[0] * share, self.scale[1] * share))
-            for size, share in zip(sizes, shares, strict=True)
-        ]
+        low, high = self.scale
+        shares = {size: size / self.size for size in sizes}
+        return [replace(self, size=size, scale=(low * shares[size], high * shares[size])) for size in sizes]
 
     def _changed(self, lanes: Lanes[Any], name: str, x: Tensor, step: int) -> Tensor:
         """A weak view before normalization, in [0, 1]; (l·b c size size)."""

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from mislabel.tasks.clean_priority import segments
 from mislabel.tasks.clean_priority.images import Params, _network, _segments, task
-from mislabel.tasks.clean_priority.sample_angles import class_angles
-from mislabel.tasks.clean_priority.segments import CLEAN, NOISY
+from mislabel.tasks.clean_priority.segments import CLEAN, NOISY, class_angles
 from mislabel.tasks.images import image_training
 from mislabel.tasks.lanes import Lanes
 
