@@ -121,9 +121,8 @@ class _Report:
             return ""
         best = complete.iloc[0]
         at = ", ".join(f"{name} = {value_text(best[name])}" for name in self.sweep.varying)
-        text = f"Best {self.metric}: {_interval(best, self.metric)} over {count(best['runs'], 'seed')}" + (
-            f", at {at}." if at else "."
-        )
+        text = f"Best {self.metric}: {_interval(best, self.metric)} over {count(best['runs'], 'seed')}"
+        text += f", at {at}." if at else "."
         low, high = complete[f"{self.metric}_low"], complete[f"{self.metric}_high"]
         overlap = (low <= best[f"{self.metric}_high"]) & (high >= best[f"{self.metric}_low"])
         others = int(overlap.iloc[1:].sum())
@@ -134,11 +133,8 @@ class _Report:
     def front(self) -> str:
         if "front" not in self.ranking or len(self.metrics) < 2 or not self.ranking["front"].any():
             return ""
-        found = int(self.ranking["front"].sum())
-        text = (
-            f"{found:,} of {count(len(self.ranking), 'cell')}. "
-            "No other cell is as good in all objectives and better in one."
-        )
+        found, cells = int(self.ranking["front"].sum()), count(len(self.ranking), "cell")
+        text = f"{found:,} of {cells}. No other cell is as good in all objectives and better in one."
         caption = "Means over seeds, with 95 % intervals for the cells on the front."
         drawn = drawings.front(self.ranking, [m for m in self.metrics if m in self.goals])
         return html.section("Pareto front", html.paragraph(text), html.figure(drawn, caption))
@@ -154,9 +150,8 @@ class _Report:
         groupings = {}
         if self._by_importance:
             first = self._by_importance[0]
-            groupings[f"by {first.name}, averaged over the other parameters"] = table["cell_id"].map(
-                self._labels(first)
-            )
+            labels = table["cell_id"].map(self._labels(first))
+            groupings[f"by {first.name}, averaged over the other parameters"] = labels
         if self.goal and len(self.ranking) > 1:
             best = self.ranking["cell_id"].iloc[0]
             names = ["all other cells", "best cell" if len(self.metrics) == 1 else "first cell of the front"]
