@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +92,7 @@ def run_and_report(
     """Run the sweep with a progress bar and an MLflow view; returns the exit code."""
     from mislabel.sweeps.run.launch import run_sweep
 
-    result = run_sweep(spec, task, store, venue.host, retry_failed, Terminal(spec, tracking_uri))
+    result = run_sweep(spec, task, store, venue.host, retry_failed, Terminal(spec, tracking_uri).showing)
     reason = result.driver.stop_reason if result.driver else None
     if reason and reason.exit_code is not None:
         return reason.exit_code
@@ -165,7 +165,20 @@ class Terminal:
     spec: "Spec"
     tracking_uri: str | None
 
-    def planned(self, plan: "Plan", complete: bool) -> None:
+    @contextmanager
+    def showing(self, plan: "Plan", files: "SweepFiles", driver: "Driver | None") -> Iterator[Callable[[], None]]:
+        from mislabel.analysis.mlflow_view.view import following
+
+        self._say_plan(plan, complete=driver is None)
+        with following(files, self.tracking_uri):
+            if driver is None:
+                yield lambda: None
+                return
+            with progress_line(driver, self.spec) as update:
+                yield update
+        self._say_end(driver)
+
+    def _say_plan(self, plan: "Plan", complete: bool) -> None:
         cells, seeds, runs = count(plan.cells, "cell"), count(self.spec.seeds.count, "seed"), count(plan.runs, "run")
         has = plan.runs - plan.missing
         text = f"{self.spec.name}: {cells} × {seeds} = {runs}" + (f", {has:,} in the store already" if has else "")
@@ -176,15 +189,7 @@ class Terminal:
         packs = f"{count(plan.packs, 'pack')} on {count(plan.workers, 'worker')}{resumed}"
         _log.info("%s; %s, %s", text, packs, estimated(plan.expected_seconds))
 
-    def beside(self, files: "SweepFiles") -> AbstractContextManager[None]:
-        from mislabel.analysis.mlflow_view.view import following
-
-        return following(files, self.tracking_uri)
-
-    def watching(self, driver: "Driver") -> AbstractContextManager[Callable[[], None]]:
-        return progress_line(driver, self.spec)
-
-    def ended(self, driver: "Driver") -> None:
+    def _say_end(self, driver: "Driver") -> None:
         from mislabel.sweeps.store.outcome import StopCause
 
         for run, error in list(driver.errors.items())[:5]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -64,30 +64,11 @@ Runner = Callable[[Driver, Store, Show], None]
 """Trains the driver's packs until it is over, and calls the function after every report."""
 Host = Callable[[Resources], AbstractContextManager[tuple[Machine, Runner]]]
 """Provides a machine and its runner for as long as a sweep runs."""
+Observer = Callable[[Plan, SweepFiles, Driver | None], AbstractContextManager[Show]]
+"""What the caller of `run_sweep` adds, such as a progress bar: a context around the training and its end.
 
-
-class Observer(Protocol):
-    """What the caller of `run_sweep` adds to a launch, such as a progress bar."""
-
-    def planned(self, plan: Plan, complete: bool) -> None:
-        """The plan is final. If the sweep is complete, there is nothing to run."""
-        return
-
-    def beside(self, files: SweepFiles) -> AbstractContextManager[None]:
-        """A context around the training."""
-        return nullcontext()
-
-    def watching(self, driver: Driver) -> AbstractContextManager[Show]:
-        """A context around the training, with a function that is called after every report."""
-        return nullcontext(lambda: None)
-
-    def ended(self, driver: Driver) -> None:
-        """The training is over."""
-        return
-
-
-class NoObserver(Observer):
-    """Adds nothing."""
+Without a driver, there is nothing to run. The context provides the function that is called after every report.
+"""
 
 
 @dataclass(frozen=True)
@@ -110,35 +91,28 @@ def run_sweep(
 
     Raises StoreError if the store fails on the way. Ctrl-C lets running packs checkpoint.
     """
-    observer = observer or NoObserver()
+    observe = observer or (lambda plan, files, driver: nullcontext(lambda: None))
     with sweep_log(store.sweep(spec.name)) as log:
         prepared = prepare(spec, task, store, retry)
         log.begin()
         if prepared.complete:
-            observer.planned(prepared.plan, complete=True)
-            with observer.beside(prepared.files):
+            with observe(prepared.plan, prepared.files, None):
                 return Result(prepared.plan)
         with host(spec.resources) as (machine, runner):
             launch = prepared.start(machine)
-            observer.planned(launch.plan, complete=False)
-            with observer.beside(launch.files):
-                _train(launch, store, runner, observer)
+            driver = launch.driver
+            with observe(launch.plan, launch.files, driver) as update:
+
+                def show() -> None:
+                    launch.heartbeat.beat()
+                    update()
+
+                with _interruptible(driver, show):
+                    runner(driver, store, show)
                 launch.finish()
-        observer.ended(launch.driver)
-        if launch.driver.broken:
-            raise launch.driver.broken
-        return Result(launch.plan, launch.driver)
-
-
-def _train(launch: "Launch", store: Store, runner: Runner, observer: Observer) -> None:
-    with observer.watching(launch.driver) as update:
-
-        def show() -> None:
-            launch.heartbeat.beat()
-            update()
-
-        with _interruptible(launch.driver, show):
-            runner(launch.driver, store, show)
+        if driver.broken:
+            raise driver.broken
+        return Result(launch.plan, driver)
 
 
 @contextmanager

@@ -13,11 +13,11 @@ from pyarrow import fs
 from mislabel.sweeps.errors import SpecError, StoreError
 from mislabel.sweeps.plan.plan import Plan
 from mislabel.sweeps.run.driver import Driver
-from mislabel.sweeps.run.launch import Machine, NoObserver, Runner, inline_host, plan_sweep, prepare, run_sweep
+from mislabel.sweeps.run.launch import Machine, Runner, inline_host, plan_sweep, prepare, run_sweep
 from mislabel.sweeps.spec.model import Resources
 from mislabel.sweeps.store.filesystem import FileSystem
 from mislabel.sweeps.store.outcome import INTERRUPTED
-from mislabel.sweeps.store.store import Store
+from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import BOWL, MACHINE, bowl_spec, prepared, run
 
 LOCAL = fs.LocalFileSystem()
@@ -147,32 +147,28 @@ def test_runs_that_another_sweep_has_are_not_missing(store: Store) -> None:
     assert launch.driver.means.best is not None
 
 
-class Recorder(NoObserver):
+class Recorder:
     """Notes what a launch reports to its caller."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
 
-    def planned(self, plan: Plan, complete: bool) -> None:
-        self.calls.append(("planned", plan.missing, complete))
-
     @contextmanager
-    def watching(self, driver: Driver) -> Iterator[Callable[[], None]]:
-        self.calls.append("watching")
+    def observe(self, plan: Plan, files: SweepFiles, driver: Driver | None) -> Iterator[Callable[[], None]]:
+        self.calls.append(("planned", plan.missing, driver is None))
         yield lambda: None
-
-    def ended(self, driver: Driver) -> None:
-        self.calls.append(("ended", driver.progress.done))
+        if driver is not None:
+            self.calls.append(("ended", driver.progress.done))
 
 
 def test_a_sweep_is_run_by_one_call(store: Store) -> None:
     recorder = Recorder()
-    result = run_sweep(bowl_spec(), BOWL, store, inline_host, observer=recorder)
-    assert recorder.calls == [("planned", 6, False), "watching", ("ended", 6)]
+    result = run_sweep(bowl_spec(), BOWL, store, inline_host, observer=recorder.observe)
+    assert recorder.calls == [("planned", 6, False), ("ended", 6)]
     assert result.driver is not None
     assert (result.failed, result.driver.progress.statuses) == (0, {"done": 6})
     again = Recorder()
-    assert run_sweep(bowl_spec(), BOWL, store, inline_host, observer=again).driver is None
+    assert run_sweep(bowl_spec(), BOWL, store, inline_host, observer=again.observe).driver is None
     assert again.calls == [("planned", 0, True)]
 
 
