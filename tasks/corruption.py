@@ -50,7 +50,9 @@ class LabelNoise:
         help="at every step, each label of the batch is replaced, with this probability, by a class drawn uniformly "
         "from all k; so it changes with probability relabel_rate·(k − 1)/k; in addition to noise_rate",
     )
-    smoothing: float = knob(0.0, between=(0, 1), help="this share of every label is spread evenly over all classes")
+    smoothing: float = knob(
+        0.0, between=(0, 1), help="label smoothing: this share of a label is spread over all classes"
+    )
 
 
 METRICS: Mapping[str, Metric] = {

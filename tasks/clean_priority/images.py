@@ -76,10 +76,14 @@ METRICS = {
     "class_noisy_residual": Metric("noisy_residual of each true class", per="class"),
     "class_alpha": Metric("α from the two segments of each class alone", per="class"),
     "class_angle": Metric("angle between the gradients of the two segments of each class, in radians", per="class"),
-    "clean_angles": Metric("θ_g of single clean samples on their class's logit, sorted, in radians", per="sample"),
-    "noisy_angles": Metric("θ_g of single noisy samples on their true class's logit, sorted by class", per="sample"),
-    "other_angles": Metric("θ_g of single clean samples of other classes on each class's logit", per="sample"),
-    "class_others_angle": Metric("θ_g of these other samples' summed gradient on each class's logit", per="class"),
+    "clean_angles": Metric("θ_g in radians of single clean samples on their class's logit, by class", per="sample"),
+    "noisy_angles": Metric(
+        "θ_g in radians of single noisy samples on their true class's logit, by class", per="sample"
+    ),
+    "other_angles": Metric("θ_g in radians of other classes' clean samples on each class's logit", per="sample"),
+    "class_others_angle": Metric(
+        "θ_g in radians of these other samples' summed gradient, on each class's logit", per="class"
+    ),
     **corruption.METRICS,
 }
 _ANGLES = ("clean", "noisy", "other")

@@ -54,7 +54,8 @@ METRICS = {
     "test_active_neurons": Metric("mean number of neurons that fire on a test point"),
     "dead_neurons": Metric("number of neurons that fire on no test point"),
     "interpolation_step": Metric(
-        f"first step with train_error 0; checked after every n steps, rounded up to {BLOCK}s", may_be_absent=True
+        f"first step with train_error 0; checked every n steps, n rounded up to a multiple of {BLOCK}",
+        may_be_absent=True,
     ),
     "interpolation_test_error": Metric("test_error at interpolation_step", may_be_absent=True),
     "interpolation_active_neurons": Metric("active_neurons at interpolation_step", may_be_absent=True),

@@ -20,9 +20,11 @@ from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.training import Training
 
-NOISE_HELP = "p: at every step the label is replaced, with probability p, by a random sign; so it is wrong with p/2"
+NOISE_HELP = (
+    "p: at every step, the label is replaced by a random sign with probability p; it is wrong with probability p/2"
+)
 LOSS_HELP = "hinge loss with offset hinge_offset, or logistic loss (cross entropy)"
-SMOOTHING_HELP = "this share of every label is spread evenly over +1 and −1; the same as noise_rate in expectation"
+SMOOTHING_HELP = "label smoothing: this share of a label is spread over +1 and −1; noise_rate in expectation"
 
 
 @dataclass(frozen=True, kw_only=True)

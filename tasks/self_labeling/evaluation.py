@@ -33,7 +33,9 @@ class Evaluation:
     neighbours: int = shape(50, at_least=1, help="number of nearest neighbours that vote (KNN)")
     vote_temperature: float = shape(0.05, at_least=1e-6, help="temperature of the votes exp(cosine/temperature)")
     probe: str = shape(
-        "end", choices=("never", "end", "always"), help="when a linear probe is trained (slow): end is the last step"
+        "end",
+        choices=("never", "end", "always"),
+        help="when the slow linear probe trains: end: last step; always: at every frame",
     )
     probe_epochs: int = shape(200, at_least=1, help="training epochs of the linear probe")
     probe_rate: float = shape(0.01, at_least=1e-9, help="learning rate of the linear probe's optimizer (Adam)")

@@ -68,7 +68,9 @@ class Params(Evaluation, ImageTraining):
     augmentation: str = shape(
         "cifar10", choices=tuple(AUGMENTATIONS), help="weak augmentation of MoCo: cifar10 (no blur), or v2 for ImageNet"
     )
-    smallest_crop: float = shape(0.0, at_least=0, at_most=1, help="smallest share of an image in a view; 0: as in MoCo")
+    smallest_crop: float = shape(
+        0.0, at_least=0, at_most=1, help="smallest share of an image's area in a view; 0: MoCo's"
+    )
     view_size: int = shape(0, at_least=0, help="height and width of views in pixels; 0: those of the images")
     dictionary: int = shape(4096, at_least=1, help="queue size b: keys in addition to the batch's positives")
     refinery: str = shape("both", choices=REFINERIES, help="which of p and q refine labels of virtual queries (Eq. 5)")
@@ -76,10 +78,12 @@ class Params(Evaluation, ImageTraining):
         "momentum", choices=MIXUPS, help="mix queries (Eq. 8) with queries (vanilla), positives, or nothing"
     )
     mixup_views: str = shape(
-        "same", choices=("same", "weak", "strong"), help="views for mixing: query and positive, or additional ones"
+        "same",
+        choices=("same", "weak", "strong"),
+        help="views to mix: of query and positive, or more weak or strong ones",
     )
     crops: str = shape("", help='multi-crop: sizes of additional views, as in "224, 192, 160"; empty: only view_size')
-    decay_shape: str = shape("cosine", choices=("cosine", "drops"), help="decay of the rate: cosine to 0, or see drops")
+    decay_shape: str = shape("cosine", choices=("cosine", "drops"), help="learning rate: cosine to 0, or see drops")
     optimizer: str = shape("momentum", choices=("sgd", "momentum"), help=OPTIMIZER_HELP)
     learning_rate: float = knob(0.03, above=0, help="initial learning rate of the optimizer (SGD)")
     weight_decay: float = knob(1e-4, at_least=0, help="weight decay (L2 penalty, as in torch's SGD) on all weights")
