@@ -103,7 +103,8 @@ def stopping_rules(draft: Draft) -> Iterator[Mistake]:
         yield Mistake(path, f"{wanted.min_steps} is not below steps = {shortest}; no run would be stopped")
     elif draft.sound("early_terminate.eta", "parameters.frames", "parameters.spacing"):
         values: dict[str, Any] = {name: parameter.default for name, parameter in task.parameters.items()}
-        values |= {name: value for name, value in spec.fixed().items() if name in values}
+        fixed = {name: value for name, value in spec.fixed().items() if draft.has_right_values(name)}
+        values |= {name: value for name, value in fixed.items() if name in values}
         measured = measured_steps(task.settings({**values, "steps": shortest}))
         if not any(step >= wanted.min_steps for step in decision_steps(wanted, measured)):
             text = f"no step but the last is measured from {wanted.min_steps} on; raise parameters.frames, or lower it"

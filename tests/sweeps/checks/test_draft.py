@@ -143,6 +143,13 @@ def test_anything_is_accepted_or_refused_with_mistakes(changes: dict[str, Any], 
         checked_spec(Document("a.yaml", values))
 
 
+def test_a_wrong_value_of_a_fixed_parameter_is_the_only_mistake_under_a_stopping_rule() -> None:
+    values = {key: GOOD[key] for key in ("name", "task", "metric", "early_terminate")} | {"seeds": 2}
+    with pytest.raises(SpecError) as refused:
+        checked_spec(Document("a.yaml", {**values, "parameters": {"steps": 40, "frames": 10, "x": "x"}}))
+    assert [problem.path for problem in refused.value.problems] == ["parameters.x"]
+
+
 def test_a_part_is_sound_without_mistakes_in_it_and_around_it() -> None:
     draft = Draft({"name": "a", "task": "bowl", "budget": {"cels": 3, "wall": "soon"}, "parameters": [1]})
     assert not draft.sound("budget")
