@@ -27,7 +27,7 @@ def finals_of(values: pd.DataFrame) -> dict[str, Summary]:
 def points_of(
     finals: dict[str, Summary], curves: pd.DataFrame | None, span: tuple[int, int], last: int, most: int
 ) -> Iterator[Point]:
-    """At most `most` points per metric, of which the last is its mean at the end; and its standard deviation.
+    """At most `most` points per metric, and its standard deviation. The last point is the mean at the end.
 
     `curves` has a column per metric and a row per step. `span` is the start and end of training, in milliseconds.
     """

@@ -41,7 +41,7 @@ class Halted(Report):
 
 @dataclass(frozen=True)
 class Refill(Report):
-    """The pack was checkpointed because it lost so many lanes that it should be merged with others."""
+    """The pack lost many lanes and was checkpointed, so that it can be merged with others."""
 
     step: int = 0
     """The step of the checkpoint."""
