@@ -98,7 +98,7 @@ def _wait_until_half_way(store: Path, driver: "subprocess.Popen[str]") -> None:
         progress = Store(str(store)).sweep("disturbed").read_json("progress.json") or {}
         return progress.get("done") == 24 and progress["running"] > 0
 
-    until(is_half_way, 180)
+    until(is_half_way, 600)
 
 
 def _ended_runs(store: Path) -> int:
