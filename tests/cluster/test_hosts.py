@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.faults]
 CUT_SECONDS = 30.0
 RUNS = 24
 PARAMETERS = {"x": {"values": [0.0, 1.0, 2.0, 4.0, 5.0, 6.0]}, "steps": 400, "frames": 9, "snapshots": 3}
-# Six packs each, of which the first sweep's can only run on the host with the GPU. The sweeps have
-# different surfaces, so that the test can slow down one of them.
+# Each sweep has six packs. Those of the first sweep can only run on the host with the GPU. The sweeps have different
+# surfaces, so that the test can slow down one of them.
 SURFACES = {"shiny": "smooth", "plain": "rough"}
 SWEEPS: dict[str, dict[str, Any]] = {
     "shiny": bowl_values(
