@@ -1,7 +1,9 @@
 """The position of the interval decides a claim, and nothing else does."""
 
+import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,8 @@ from mislabel.analysis.claims.claim import Claim, Finding, Region, Rule, at_leas
 from mislabel.analysis.claims.registry import CLAIMS
 from mislabel.analysis.statistics.estimate import Estimate
 from mislabel.sweeps.papers.bundled import experiments
+
+REGIONS = Path(__file__).parent / "regions.json"
 
 
 def _one(sweep: Any) -> Estimate:
@@ -44,6 +48,15 @@ def test_a_missing_value_leaves_a_claim_undecided() -> None:
 def test_regions_print_their_bounds() -> None:
     rules = (at_least(0.5, _one), at_most(3, _one), near(2, 1, _one))
     assert [str(rule.holds) for rule in rules] == ["≥ 0.5", "≤ 3", "1 to 3"]
+
+
+def test_the_regions_are_those_that_were_decided_on() -> None:
+    """A bound is chosen before its experiment runs. To change one, change `regions.json` too, and say why."""
+    regions = {
+        experiment: {statement: str(claim.rule.holds) for statement, claim in claims.items()}
+        for experiment, claims in CLAIMS.items()
+    }
+    assert regions == json.loads(REGIONS.read_text())
 
 
 def test_a_claim_without_an_estimate_is_not_run() -> None:

@@ -77,6 +77,22 @@ def test_the_owner_with_less_use_goes_first_then_the_oldest_ticket() -> None:
     assert admitted([replace(tickets[0], priority=1), tickets[1]], 1, {"ann": 10.0}) == {"a"}
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "used"),
+    [
+        # Each pair differs in two criteria that disagree. The earlier criterion decides.
+        (Ticket("1", "a", "busy", priority=1, since=2), Ticket("2", "b", "idle", priority=0, since=1), {"busy": 9.0}),
+        (Ticket("1", "a", "idle", since=2), Ticket("2", "b", "busy", since=1), {"idle": 9.0}),
+        (Ticket("1", "a", "eve", since=2), Ticket("2", "b", "ben", since=1), {"ben": 9.0, "eve": 8.0}),
+        (Ticket("2", "a", "eve", since=1), Ticket("1", "b", "ben", since=2), {}),
+    ],
+    ids=["priority, then running sweeps", "running sweeps, then use", "use, then age", "age, then id"],
+)
+def test_the_criteria_count_in_their_order(first: Ticket, second: Ticket, used: dict[str, float]) -> None:
+    running = Ticket("0", "r", "busy", began=0.0)
+    assert admitted([running, second, first], 2, used) == {"0", first.id}
+
+
 def ticket(name: str, **changes: object) -> Ticket:
     base = Ticket(f"{name}-1", name, "ann", since=time.time(), process=Process.own())
     return replace(base, **changes)  # type: ignore[arg-type]

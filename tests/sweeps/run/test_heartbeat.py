@@ -102,6 +102,13 @@ def test_a_driver_on_another_machine_is_alive_while_it_writes_progress(store: St
     refuse_if_running(store.sweep("bowls"))
 
 
+@pytest.mark.parametrize(("silent", "lives"), [(50, True), (70, False)])
+def test_a_driver_on_another_machine_is_dead_after_a_minute_of_silence(store: Store, silent: int, lives: bool) -> None:
+    prepared(store)
+    written = (datetime.now(UTC) - timedelta(seconds=silent)).isoformat()
+    assert alive({**progress(store), "host": "elsewhere", "updated_at": written}) is lives
+
+
 def test_the_same_pid_on_another_machine_is_another_process(store: Store) -> None:
     written_by(store, host="elsewhere", pid=os.getpid())
     with pytest.raises(SweepBusyError):

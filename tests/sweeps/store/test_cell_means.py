@@ -109,6 +109,22 @@ def test_a_cell_with_a_stopped_run_can_not_be_compared(store: Store) -> None:
     assert means.best is None
 
 
+def test_a_cell_is_stopped_at_the_first_stop_of_its_runs(store: Store) -> None:
+    means = means_of(bowl_spec(seeds=3), store.sweep("bowls"))
+    for seed, step in enumerate((6, 4, 8)):
+        means.add(ended("a", seed, 1.0, status=Status.STOPPED, step=step))
+    assert means.of("a") == Mean((1.0,), stopped_at=4)
+
+
+@pytest.mark.parametrize(("goal", "best"), [("minimize", (2.0, "b")), ("maximize", (7.0, "c"))])
+def test_the_best_cell_changes_when_its_mean_gets_worse(store: Store, goal: str, best: tuple[float, str]) -> None:
+    means = means_of(bowl_spec(seeds=2, metric={"name": "loss", "goal": goal}), store.sweep("bowls"))
+    for cell, losses in {"a": (0.0, 8.0), "b": (2.0, 2.0), "c": (6.0, 8.0)}.items():
+        for seed, loss in enumerate(losses):
+            means.add(ended(cell, seed, loss))
+    assert means.best == best
+
+
 def test_a_diverged_run_has_no_value_though_its_last_metrics_are_finite(store: Store) -> None:
     means = means_of(bowl_spec(seeds=2), store.sweep("bowls"))
     means.add(ended("a", 0, 1.0))
