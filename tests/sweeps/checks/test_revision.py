@@ -172,6 +172,7 @@ def test_another_task_is_another_sweep() -> None:
 
 def test_all_changes_are_reported_at_once() -> None:
     assert len(wrong(GRID, seeds=1, exclude=["x == 0"], parameters={"x": {"values": [5]}})) == 5
+    assert wrong(RANDOM, seeds=1, budget={"cells": 9}) == ["seeds", "budget.cells"]
 
 
 def test_a_parameter_that_the_task_no_longer_has_is_reported() -> None:
