@@ -73,28 +73,22 @@ def corrupted(lanes: Lanes[Any], y: Tensor, classes: int, inputs: Inputs | None 
     if lanes.shape.corruption == "instance":
         assert inputs is not None, "instance-dependent noise needs the inputs"
         return instance_dependent(lanes, y, classes, rate, inputs)
-    return _FIXED[lanes.shape.corruption](lanes, y, classes, rate)
+    if lanes.shape.corruption == "pair":
+        return torch.where(chosen(lanes, y, classes, rate), (y + 1) % classes, y)
+    return symmetric(lanes, y, classes, rate)
 
 
-def symmetric(lanes: Lanes[Any], y: Tensor, classes: int, rate: Tensor, name: str = "corruption") -> Tensor:
+def symmetric(lanes: Lanes[Any], y: Tensor, classes: int, rate: Tensor) -> Tensor:
     """In each class, replace a share of the labels by another class, drawn uniformly; (l n)."""
-    away = 1 + lanes.integers(f"{name}.label", classes - 1, y.shape[-1])  # l n
-    return torch.where(chosen(lanes, y, classes, rate, name), (y + away) % classes, y)
+    away = 1 + lanes.integers("corruption.label", classes - 1, y.shape[-1])  # l n
+    return torch.where(chosen(lanes, y, classes, rate), (y + away) % classes, y)
 
 
-def pair(lanes: Lanes[Any], y: Tensor, classes: int, rate: Tensor, name: str = "corruption") -> Tensor:
-    """In each class, replace a share of the labels by the next class (the last by the first); (l n)."""
-    return torch.where(chosen(lanes, y, classes, rate, name), (y + 1) % classes, y)
-
-
-_FIXED: Mapping[str, Callable[[Lanes[Any], Tensor, int, Tensor], Tensor]] = {"symmetric": symmetric, "pair": pair}
-
-
-def chosen(lanes: Lanes[Any], y: Tensor, classes: int, rate: Tensor, name: str = "corruption") -> Tensor:
+def chosen(lanes: Lanes[Any], y: Tensor, classes: int, rate: Tensor) -> Tensor:
     """True for rate·n_c of the n_c samples of each class, rounded; (l n). A higher rate only adds samples."""
     y = y.expand(len(lanes), -1)
     # Class number plus a uniform number: sorts samples by class and shuffles each class.
-    order = (lanes.uniform(name, y.shape[1]).double() + y).argsort(dim=1, stable=True)  # l n
+    order = (lanes.uniform("corruption", y.shape[1]).double() + y).argsort(dim=1, stable=True)  # l n
     members = functional.one_hot(y, classes).sum(dim=1)  # l k
     first = members.cumsum(dim=1) - members
     label = y.gather(1, order)
@@ -103,9 +97,7 @@ def chosen(lanes: Lanes[Any], y: Tensor, classes: int, rate: Tensor, name: str =
     return torch.zeros_like(y, dtype=torch.bool).scatter(1, order, place < wanted.gather(1, label))
 
 
-def instance_dependent(
-    lanes: Lanes[Any], y: Tensor, classes: int, rate: Tensor, inputs: Inputs, name: str = "corruption"
-) -> Tensor:
+def instance_dependent(lanes: Lanes[Any], y: Tensor, classes: int, rate: Tensor, inputs: Inputs) -> Tensor:
     """Instance-dependent noise (Xia et al. 2020, Algorithm 2); (l n).
 
     Each sample has its own probability of a wrong label, drawn from N(rate, 0.1²) truncated to [0, 1]. The wrong class
@@ -114,24 +106,23 @@ def instance_dependent(
     """
     n = y.shape[-1]
     y = y.expand(len(lanes), -1)
-    chance = _truncated_normal(lanes.uniform(f"{name}.chance", n).double(), rate.double()[:, None])  # l n
-    logits = _mapped(lanes, y, classes, inputs, f"{name}.map")
+    chance = _truncated_normal(lanes.uniform("corruption.chance", n).double(), rate.double()[:, None])  # l n
+    logits = _mapped(lanes, y, classes, inputs)
     logits.scatter_(2, y[:, :, None], -math.inf)
     until = logits.double().softmax(dim=2).cumsum(dim=2)  # l n k
-    drawn = lanes.uniform(f"{name}.label", n).double()[:, :, None] * until[:, :, -1:]
+    drawn = lanes.uniform("corruption.label", n).double()[:, :, None] * until[:, :, -1:]
     other = (until <= drawn).sum(dim=2).clamp(max=classes - 1)
-    wrong = lanes.uniform(name, n) < chance
-    return torch.where(wrong, other, y)
+    return torch.where(lanes.uniform("corruption", n) < chance, other, y)
 
 
-def _mapped(lanes: Lanes[Any], y: Tensor, classes: int, inputs: Inputs, name: str) -> Tensor:
+def _mapped(lanes: Lanes[Any], y: Tensor, classes: int, inputs: Inputs) -> Tensor:
     """Each input mapped by the linear map of its class; (l n k)."""
     parts, maps = [], torch.empty(0)
     for first in range(0, y.shape[1], _PART):
         part = slice(first, min(first + _PART, y.shape[1]))
         x, label = inputs(part).to(lanes.dtype), y[:, part, None]  # b d, l b 1
         if not first:
-            maps = lanes.normal(name, classes, x.shape[1], classes)  # l k d k
+            maps = lanes.normal("corruption.map", classes, x.shape[1], classes)  # l k d k
         mapped = torch.zeros(len(lanes), len(x), classes, dtype=lanes.dtype, device=lanes.device)
         for k in range(classes):
             mapped = torch.where(label == k, torch.matmul(x, maps[:, k]), mapped)
@@ -151,14 +142,13 @@ def bernoulli(lanes: Lanes[Any], name: str, rate: Tensor, *size: int, steps: ran
     return lanes.uniform(name, *size, steps=steps) < rate.reshape(-1, *[1] * (1 + len(size)))
 
 
-def relabelled(lanes: Lanes[Any], y: Tensor, classes: int, rate: Tensor, steps: range, name: str = "relabel") -> Tensor:
+def relabelled(lanes: Lanes[Any], y: Tensor, classes: int, rate: Tensor, steps: range) -> Tensor:
     """The labels y (l, steps, ...) of these steps, each replaced with probability `rate` by a class drawn from all.
 
     The right class is among them: a share of rate·(classes - 1)/classes becomes wrong.
     """
-    size = y.shape[2:]
-    other = lanes.integers(f"{name}.label", classes, *size, steps=steps)
-    return torch.where(bernoulli(lanes, name, rate, *size, steps=steps), other, y)
+    other = lanes.integers("relabel.label", classes, *y.shape[2:], steps=steps)
+    return torch.where(bernoulli(lanes, "relabel", rate, *y.shape[2:], steps=steps), other, y)
 
 
 def smoothed(y: Tensor, classes: int, amount: Tensor) -> Tensor:

@@ -93,13 +93,14 @@ class Lanes(Generic[P]):
         """The lanes with these indices, in this order."""
         chosen = type(self)([self.params[i] for i in keep], [self.seeds[i] for i in keep], self.device)
         index = torch.tensor(list(keep), device=self.device)
-        chosen._once = {name: _rows(value, index) for name, value in self._once.items()}
+        chosen._once = {name: _changed(lambda tensor: tensor[index], value) for name, value in self._once.items()}
         return chosen
 
     def joined(self, other: Self) -> Self:
         """These lanes followed by the others."""
         both = type(self)([*self.params, *other.params], [*self.seeds, *other.seeds], self.device)
-        both._once = {name: _stacked(value, other._once[name]) for name, value in self._once.items()}
+        for name, value in self._once.items():
+            both._once[name] = _changed(lambda *tensors: torch.cat(tensors), value, other._once[name])
         return both
 
     def _drawn(
@@ -132,22 +133,14 @@ def _agreed_shape(params: Sequence[Training]) -> _Shape:
     return _Shape(**{name: getattr(params[0], name) for name in shapes})
 
 
-def _rows(value: Any, index: Tensor) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, Tensor):
-        return value[index]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return type(value)(**{f.name: _rows(getattr(value, f.name), index) for f in dataclasses.fields(value)})
-    return tuple(_rows(part, index) for part in value)
-
-
-def _stacked(first: Any, second: Any) -> Any:
+def _changed(change: Callable[..., Tensor], *values: Any) -> Any:
+    """Apply the function to the tensors of these values: None, tensors, or equal tuples or dataclasses of them."""
+    first = values[0]
     if first is None:
         return None
     if isinstance(first, Tensor):
-        return torch.cat([first, second])
+        return change(*values)
     if dataclasses.is_dataclass(first) and not isinstance(first, type):
-        fields = (f.name for f in dataclasses.fields(first))
-        return type(first)(**{name: _stacked(getattr(first, name), getattr(second, name)) for name in fields})
-    return tuple(_stacked(*parts) for parts in zip(first, second, strict=True))
+        names = [field.name for field in dataclasses.fields(first)]
+        return type(first)(**{name: _changed(change, *(getattr(each, name) for each in values)) for name in names})
+    return tuple(_changed(change, *part) for part in zip(*values, strict=True))

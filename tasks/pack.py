@@ -38,14 +38,10 @@ class Frame:
 
     def select(self, keep: np.ndarray) -> "Frame":
         """The frame of the lanes where `keep` is true."""
-        return Frame(
-            self.step,
-            self.labels[keep],
-            {name: values[keep] for name, values in self.metrics.items()},
-            {name: values[keep] for name, values in self.arrays.items()},
-            self.diverged[keep],
-            self.stopped[keep],
+        metrics, arrays = (
+            {name: values[keep] for name, values in each.items()} for each in (self.metrics, self.arrays)
         )
+        return Frame(self.step, self.labels[keep], metrics, arrays, self.diverged[keep], self.stopped[keep])
 
 
 Judge = Callable[[Frame], Collection[Label]]
@@ -58,21 +54,12 @@ def is_among(labels: np.ndarray, wanted: Collection[Label]) -> np.ndarray:
     return np.fromiter((label in wanted for label in labels.tolist()), bool, len(labels))
 
 
-@dataclass(frozen=True)
-class _Start(Generic[P]):
-    """The lanes that a pack was made of, including those it dropped later."""
-
-    params: Sequence[P]
-    seeds: Sequence[int]
-    labels: Sequence[Label]
-
-
 class Pack(Generic[P]):
     """Runs of equal shape, trained together from step 0 or from a checkpoint to the last step."""
 
     def __init__(
         self, task: Task[P], lanes: Lanes[P], labels: Sequence[Label] | None = None, *, state: State | None = None,
-        step: int = 0, measured_at: int = -1, start: _Start[P] | None = None,
+        step: int = 0, measured_at: int = -1, start: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.task = task
         self.lanes = lanes
@@ -85,7 +72,9 @@ class Pack(Generic[P]):
         self._schedule = measured_steps(lanes.shape)
         self._snapshots = snapshot_steps(lanes.shape)
         self._steps_per_second = 0.0
-        self._start = start or _Start(lanes.params, lanes.seeds, self.labels.tolist())
+        # All lanes that the pack was made of, also those that it drops later.
+        values = [values_of(params) for params in lanes.params]
+        self._start = start or {"labels": self.labels.tolist(), "seeds": lanes.seeds, "values": values}
         self.state: State = task.init(lanes) if state is None else state
 
     @property
@@ -141,29 +130,22 @@ class Pack(Generic[P]):
 
     def checkpoint(self) -> dict[str, Any]:
         """Everything that `resumed` needs, as tensors and plain values."""
-        start = self._start
         return {
             "state": {name: tensor.cpu() for name, tensor in self.state.items()},
             "labels": self.labels.tolist(),
             "step": self.step,
             "measured_at": self._measured_at,
-            "start": {
-                "labels": list(start.labels),
-                "seeds": list(start.seeds),
-                "values": [values_of(params) for params in start.params],
-            },
+            "start": self._start,
         }
 
     @classmethod
     def resumed(cls, task: Task[P], checkpoint: Mapping[str, Any], device: torch.device | str = "cpu") -> Self:
         """The pack as it was when the checkpoint was taken."""
-        saved = checkpoint["start"]
-        start = _Start([task.settings(values) for values in saved["values"]], saved["seeds"], saved["labels"])
-        lanes = Lanes(start.params, start.seeds, device)
+        start, labels = checkpoint["start"], checkpoint["labels"]
+        lanes = Lanes([task.settings(values) for values in start["values"]], start["seeds"], device)
         # What lanes keep is computed for all lanes, as before: products of fewer matrices may round differently.
         task.init(lanes)
-        rows = {label: row for row, label in enumerate(start.labels)}
-        labels = checkpoint["labels"]
+        rows = {label: row for row, label in enumerate(start["labels"])}
         return cls(
             task, lanes.select([rows[label] for label in labels]) if labels else lanes, labels,
             state={name: tensor.to(lanes.device) for name, tensor in checkpoint["state"].items()},

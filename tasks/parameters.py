@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import ge, gt, le, lt
 from typing import Any, Literal, TypeVar, cast, get_type_hints
 
 Value = bool | int | float | str
@@ -23,6 +24,7 @@ RESERVED = (
 )
 
 _KEY = "mislabel.parameter"
+_BOUNDS = (("at_least", "≥", ge), ("above", ">", gt), ("at_most", "≤", le), ("below", "<", lt))
 _TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
 
 
@@ -44,29 +46,17 @@ class Parameter:
     def problem(self, value: object) -> str | None:
         """A sentence about what is wrong with `value`, which starts with the value; None if it is valid."""
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if self.type is float and not number:
-            return f"{value!r} is not a number"
-        if self.type is int and not (number and float(cast(float, value)).is_integer()):
-            return f"{value!r} is not a whole number"
-        if self.type in (bool, str) and not isinstance(value, self.type):
+        fits = isinstance(value, self.type) if self.type in (bool, str) else number
+        if not fits or (self.type is int and not float(cast(float, value)).is_integer()):
             return f"{value!r} is not {_TYPE_NAMES[self.type]}"
         if number and not math.isfinite(cast(float, value)):
             return f"{value!r} is not finite"
         if self.choices is not None and value not in self.choices:
             return f"{value!r} is not one of {', '.join(map(str, self.choices))}"
-        if number:
-            return self._out_of_bounds(cast(float, value))
-        return None
-
-    def _out_of_bounds(self, value: float) -> str | None:
-        if self.at_least is not None and value < self.at_least:
-            return f"{value!r} is not at least {self.at_least:g}"
-        if self.at_most is not None and value > self.at_most:
-            return f"{value!r} is not at most {self.at_most:g}"
-        if self.above is not None and value <= self.above:
-            return f"{value!r} is not above {self.above:g}"
-        if self.below is not None and value >= self.below:
-            return f"{value!r} is not below {self.below:g}"
+        for name, _, holds in _BOUNDS:
+            bound = getattr(self, name)
+            if number and bound is not None and not holds(value, bound):
+                return f"{value!r} is not {name.replace('_', ' ')} {bound:g}"
         return None
 
     def typed(self, value: Value) -> Value:
@@ -78,7 +68,7 @@ class Parameter:
         """The bounds as text, for help pages."""
         if self.choices is not None:
             return "one of " + ", ".join(map(str, self.choices))
-        bounds = [("≥", self.at_least), (">", self.above), ("≤", self.at_most), ("<", self.below)]
+        bounds = [(sign, getattr(self, name)) for name, sign, _ in _BOUNDS]
         return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
 
 

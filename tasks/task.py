@@ -4,6 +4,7 @@
 checkpoints, dropping lanes) is written once, in `mislabel.tasks.pack`.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal
@@ -30,15 +31,8 @@ class Metric:
     may_be_absent: bool = False
 
 
-def _no_conflicts(params: Any) -> Iterable[str]:
-    return ()
-
-
-def _no_data(params: Any) -> Mapping[str, str]:
-    return {}
-
-
-def _no_weights(lanes: Lanes[Any], state: State) -> State:
+def _nothing(*given: object) -> dict[str, Any]:
+    """No conflicts, no data or no weights."""
     return {}
 
 
@@ -50,11 +44,11 @@ class Task(Generic[P]):
     init: Callable[[Lanes[P]], State]
     advance: Callable[[Lanes[P], State, int, int], State]
     measure: Callable[[Lanes[P], State], Mapping[str, Tensor]]
-    conflicts: Callable[[P], Iterable[str]] = field(default=_no_conflicts)
+    conflicts: Callable[[P], Iterable[str]] = _nothing
     """Sentences about conflicts between parameters that are each within their own bounds."""
-    data: Callable[[P], Mapping[str, str]] = field(default=_no_data)
+    data: Callable[[P], Mapping[str, str]] = _nothing
     """The checksums of the data sets that a run reads, by name; raises AbsentData if one is missing."""
-    weights: Callable[[Lanes[P], State], State] = field(default=_no_weights)
+    weights: Callable[[Lanes[P], State], State] = _nothing
     """The trained weights of a run, lane first, by the names under which other programs load them."""
     version: int = 1
     """Raise it when the same parameters give other numbers. Results of the old version are then not reused."""
@@ -78,8 +72,7 @@ class Task(Generic[P]):
 
     @property
     def has_weights(self) -> bool:
-        """Whether a run's weights can be stored."""
-        return self.weights is not _no_weights
+        return self.weights is not _nothing
 
     @property
     def scalars(self) -> list[str]:
@@ -94,7 +87,5 @@ class Task(Generic[P]):
     @property
     def summary(self) -> str:
         """The first line of the task module's docstring."""
-        import sys
-
         doc = sys.modules[self.init.__module__].__doc__ or self.name
         return doc.strip().splitlines()[0]
