@@ -55,7 +55,7 @@ class Parameter:
             return f"{value!r} is not one of {', '.join(map(str, self.choices))}"
         for name, _, holds in _BOUNDS:
             bound = getattr(self, name)
-            if number and bound is not None and not holds(value, bound):
+            if number and bound is not None and not holds(cast(float, value), bound):
                 return f"{value!r} is not {name.replace('_', ' ')} {bound:g}"
         return None
 
