@@ -10,8 +10,7 @@ import torch
 
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.plan.pack_size import Sizing
-from mislabel.sweeps.plan.speed import LocalProfiler
+from mislabel.sweeps.plan.pack_size import LocalProfiler, Sizing
 from mislabel.sweeps.run.launch import Launch, Machine, prepare, run_inline
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Spec

@@ -14,7 +14,7 @@ import torch
 
 from mislabel.cluster.tune.trainable import device_from_ray, limit_memory
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.plan.speed import ProfilerGone, Speed, measure_speed
+from mislabel.sweeps.plan.pack_size import ProfilerGone, Speed, measure_speed
 from mislabel.sweeps.spec.model import Resources
 from mislabel.tasks.data.folder import choose_folder, chosen_folder
 from mislabel.tasks.device.memory import device_name, memory_of

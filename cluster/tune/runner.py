@@ -5,29 +5,62 @@ resumes its pack from there, so Tune's snapshots, loggers and restore are switch
 """
 
 import logging
+import os
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 
 import ray
+import torch
 from ray import tune
 
 from mislabel.cluster.process import working_directory
-from mislabel.cluster.tune.environment import configured
-from mislabel.cluster.tune.pack_limit import PackLimit
+from mislabel.cluster.tune.capacity import PackLimit, worker_memory_bytes, worker_slots_in_time
+from mislabel.cluster.tune.profiler import is_elsewhere, ray_profiler
 from mislabel.cluster.tune.searcher import RESTARTS, PackScheduler, PackSearcher
 from mislabel.cluster.tune.stopper_actor import remote_stopper
 from mislabel.cluster.tune.trainable import PackTrainable
 from mislabel.sweeps.errors import UnreachableError
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.lane_stopper import lane_stopper_of
+from mislabel.sweeps.run.launch import Machine, Runner, Show
 from mislabel.sweeps.spec.model import Resources
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.data.folder import chosen_folder
 
 # Tune's own limit. The searcher decides how many packs run, as machines come and go.
 _MOST_PACKS = 10_000
+_VARIABLES = {
+    # Results and checkpoints go to the store: Tune keeps no record of its own.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",
+    "TUNE_WARN_SLOW_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "1000000000",
+    # Our own handler lets packs checkpoint.
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # Our own progress line is shown.
+    "RAY_AIR_NEW_OUTPUT": "0",
+    # Ray does not hide GPUs from actors that asked for none.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+_DEFAULTS = {"RAY_USAGE_STATS_ENABLED": "0"}
+
+
+@contextmanager
+def configured() -> Iterator[None]:
+    """Set the environment variables that configure Ray and Tune in the body.
+
+    They are restored afterwards: the process may be a notebook that uses Ray for something else.
+    """
+    names = {*_VARIABLES, *_DEFAULTS}
+    before = {name: os.environ[name] for name in names & os.environ.keys()}
+    os.environ.update(_DEFAULTS | before | _VARIABLES)
+    try:
+        yield
+    finally:
+        for name in names:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 @contextmanager
@@ -56,10 +89,33 @@ def _unreachable(address: str | None, reason: str) -> str:
     return f"no Ray cluster answers at {address}: {reason}; {token}"
 
 
+@contextmanager
+def machine_on_ray(resources: Resources, workers: int | None) -> Iterator[tuple[Machine, Runner]]:
+    """The machine, and the function that runs a driver on it.
+
+    Without `workers`, as many packs run at once as fit on the cluster. With it, Ray is asked for the resources of that
+    many packs, so that an autoscaler adds machines.
+    """
+    slots = workers or worker_slots_in_time(resources)
+    with ExitStack() as stack:
+        profiler = None
+        if workers is not None or is_elsewhere(resources):
+            profiler = stack.enter_context(ray_profiler(resources))
+        else:  # there is only the driver's machine: measuring in this process starts sooner
+            torch.set_num_threads(max(1, int(resources.cpu)))
+        memory_bytes = (profiler and profiler.memory_bytes) or worker_memory_bytes(resources)
+
+        def run(driver: Driver, store: Store, show: Show) -> None:
+            if profiler is not None:
+                profiler.leave()
+            run_on_ray(driver, store, resources, slots, show, as_many_as_fit=workers is None)
+
+        yield Machine(slots, memory_bytes, torch.device("cpu"), ahead=True, profiler=profiler), run
+
+
 def run_on_ray(
-    driver: Driver, store: Store, resources: Resources, slots: int, show: Callable[[], None],
-    as_many_as_fit: bool = True,
-) -> None:  # fmt: skip
+    driver: Driver, store: Store, resources: Resources, slots: int, show: Show, as_many_as_fit: bool = True
+) -> None:
     """Run until the driver is over or stopping, with `slots` packs at once.
 
     With `as_many_as_fit`, the number of packs follows the machines as they come and go.

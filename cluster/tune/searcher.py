@@ -9,7 +9,7 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
 from mislabel.cluster.ray_private import release_idle_actors
-from mislabel.cluster.tune.pack_limit import PATIENCE_SECONDS, PackLimit
+from mislabel.cluster.tune.capacity import PATIENCE_SECONDS, PackLimit
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.run.driver import Driver
 

@@ -32,7 +32,7 @@ class RemoteStopper:
         try:
             # The name is sent to workers, not the handle: it would not survive Tune's copies of a trial's config.
             self._actor = self._actor or ray.get_actor(self._name)
-            return ray.get(getattr(self._actor, method).remote(*arguments), timeout=_ANSWER_SECONDS)
+            return ray.get(self._actor.answer.remote(method, *arguments), timeout=_ANSWER_SECONDS)
         except (ray.exceptions.RayError, ValueError):
             self._actor = None
             return None
@@ -50,7 +50,7 @@ def remote_stopper(stopper: Stopper | None) -> Iterator[RemoteStopper | None]:
     # Workers are answered one at a time: decisions depend only on the order of the questions.
     options = {"name": name, "num_cpus": 0, "max_concurrency": 1, "scheduling_strategy": here}
     actor = ray.remote(_StopperActor).options(**options).remote(stopper)
-    ray.get(actor.ready.remote())
+    ray.get(actor.__ray_ready__.remote())
     try:
         yield RemoteStopper(name)
     finally:
@@ -61,11 +61,5 @@ class _StopperActor:
     def __init__(self, stopper: Stopper) -> None:
         self._stopper = stopper
 
-    def ready(self) -> bool:
-        return True
-
-    def decide(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
-        return self._stopper.decide(step, runs, values)
-
-    def record(self, step: int, runs: Sequence[Entry], values: Values) -> None:
-        self._stopper.record(step, runs, values)
+    def answer(self, method: str, *arguments: Any) -> Any:
+        return getattr(self._stopper, method)(*arguments)

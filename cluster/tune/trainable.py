@@ -7,7 +7,7 @@ import ray
 import torch
 from ray import tune
 
-from mislabel.cluster.tune.pack_limit import has_to_halt
+from mislabel.cluster.tune.capacity import has_to_halt
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.run.report import OutOfMemory, Report, StoreBroken

@@ -38,7 +38,6 @@ def command(
     import torch
 
     from mislabel.sweeps.checks.reader import read_spec
-    from mislabel.sweeps.plan.speed import NoProfiler
     from mislabel.sweeps.run.launch import Machine, free_memory_bytes, plan_sweep
     from mislabel.sweeps.store.store import Store
 
@@ -46,11 +45,10 @@ def command(
     slots = workers or max(1, int((os.cpu_count() or 1) // read.resources.cpu))
     torch.set_num_threads(max(1, int(read.resources.cpu)))
     # Measuring a GPU's packs on a CPU would take long and say nothing.
-    device, profiler = torch.device("cpu"), None
+    device: torch.device | None = torch.device("cpu")
     if read.resources.gpu:
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        profiler = NoProfiler() if device.type == "cpu" else None
-    machine = Machine(slots, free_memory_bytes() // slots, device, profiler=profiler)
+        device = torch.device("cuda") if torch.cuda.is_available() else None
+    machine = Machine(slots, free_memory_bytes() // slots, device)
     plan = plan_sweep(read, task, Store(store), machine, retry_failed)
     if as_json:
         options.put_json(_described(plan))

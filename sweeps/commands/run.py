@@ -152,7 +152,7 @@ class Venue:
             return
         # Ray prints messages of its nodes to stdout, which is for data.
         with self.connected(), redirect_stdout(sys.stderr):
-            from mislabel.cluster.tune.machine import machine_on_ray
+            from mislabel.cluster.tune.runner import machine_on_ray
 
             with machine_on_ray(resources, self.workers) as found:
                 yield found

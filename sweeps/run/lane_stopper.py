@@ -1,6 +1,7 @@
 """The worker's side of early stopping: shows frames to the stopper and returns the lanes to stop."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from mislabel.sweeps.cells.space import branch_of
 from mislabel.sweeps.plan.pack_order import PackOrder
@@ -11,18 +12,29 @@ from mislabel.tasks.pack import Frame, Judge, Label
 from mislabel.tasks.training import Training, measured_steps
 
 
+@dataclass(frozen=True)
 class LaneStopper:
     """Translates between frames, whose lanes are labelled with run ids, and the stopper."""
 
-    def __init__(self, rule: EarlyTerminate, objective: str, branches: Sequence[str], stopper: StopDecisions) -> None:
-        self.rule = rule
-        self.objective = objective
-        self.branches = branches
-        self.stopper = stopper
+    rule: EarlyTerminate
+    objective: str
+    branches: Sequence[str]
+    stopper: StopDecisions
 
-    def judge_of(self, order: PackOrder, training: Training) -> Judge:
-        """A judge for runs of this order, which are measured at the steps of `training`."""
-        judged, entries = self._judged_steps(training), self._entries(order)
+    def judge_of(self, order: PackOrder, training: Training, earlier: Sequence[Frame] = ()) -> Judge:
+        """A judge for runs of this order, which are measured at the steps of `training`.
+
+        It shows the stopper the `earlier` frames of a checkpoint. They were judged when they were measured.
+        """
+        judged = decision_steps(self.rule, measured_steps(training))
+        entries: dict[Label, Entry] = {
+            run: Entry(order.cells[lane], order.seeds[lane], branch_of(order.values(lane), self.branches))
+            for lane, run in enumerate(order.run_ids)
+        }
+        for frame in earlier:
+            if frame.step in judged:
+                runs = [entries[run] for run in frame.labels.tolist()]
+                self.stopper.record(frame.step, runs, self._values(frame))
 
         def judge(frame: Frame) -> list[Label]:
             if frame.step not in judged and not frame.diverged.any():
@@ -32,23 +44,6 @@ class LaneStopper:
             return [run for run, stop, gone in zip(runs, stopped, frame.diverged, strict=True) if stop and not gone]
 
         return judge
-
-    def tell(self, order: PackOrder, training: Training, frames: Sequence[Frame]) -> None:
-        """Show the stopper the frames of a checkpoint. They were judged when they were measured."""
-        judged, entries = self._judged_steps(training), self._entries(order)
-        for frame in frames:
-            if frame.step in judged:
-                runs = [entries[run] for run in frame.labels.tolist()]
-                self.stopper.record(frame.step, runs, self._values(frame))
-
-    def _judged_steps(self, training: Training) -> frozenset[int]:
-        return decision_steps(self.rule, measured_steps(training))
-
-    def _entries(self, order: PackOrder) -> dict[Label, Entry]:
-        return {
-            run: Entry(order.cells[lane], order.seeds[lane], branch_of(order.values(lane), self.branches))
-            for lane, run in enumerate(order.run_ids)
-        }
 
     def _values(self, frame: Frame) -> Values:
         values = frame.metrics[self.objective].tolist()

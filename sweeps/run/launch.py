@@ -20,12 +20,11 @@ from mislabel.sweeps.checks.revision import incompatible_changes
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.plan.backlog import Backlog
 from mislabel.sweeps.plan.data_check import datasets_of
-from mislabel.sweeps.plan.pack_size import Sizing
+from mislabel.sweeps.plan.pack_size import LocalProfiler, Profiler, Sizing
 from mislabel.sweeps.plan.plan import Plan, make_plan, sized_plan
 from mislabel.sweeps.plan.reuse import reusable_runs, reuse
 from mislabel.sweeps.plan.seed_race import SeedRaceSource, race_is_on
 from mislabel.sweeps.plan.sources import GridSource, SearchSource, Source
-from mislabel.sweeps.plan.speed import LocalProfiler, Profiler
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.heartbeat import Heartbeat, note_complete, refuse_if_running
 from mislabel.sweeps.run.lane_stopper import lane_stopper_of
@@ -52,7 +51,8 @@ class Machine:
     workers: int
     memory_bytes: int
     """Of one worker."""
-    device: torch.device
+    device: torch.device | None
+    """None if packs will train on a device that this machine does not have."""
     ahead: bool = False
     """Whether a search prepares proposals while packs train. Its proposals then depend on which pack ends first."""
     profiler: Profiler | None = None

@@ -67,17 +67,14 @@ class Record:
     def tables(self, runs: Sequence[Label], task: Task[Any], device: str) -> dict[str, pa.Table]:
         """Rows of `runs`, `curves` and `arrays` for these runs, all of which have ended."""
         outcomes = self.outcomes(runs)
-        table = self._runs(outcomes, task, device)
+        table = self.rows(outcomes, task, device)
         for name in outcomes[0].metrics:
             values = pa.array([outcome.metrics[name] for outcome in outcomes], pa.float64(), from_pandas=False)
             table = table.append_column(name, values)
         frames = [frame.select(is_among(frame.labels, runs)) for frame in self.frames]
         return {"runs": table, "curves": self._curves(frames), "arrays": self._arrays(frames)}
 
-    def failure(self, outcomes: Sequence[Outcome], error: str, task: Task[Any], device: str) -> dict[str, pa.Table]:
-        return {"runs": self._runs(outcomes, task, device, error)}
-
-    def _runs(self, outcomes: Sequence[Outcome], task: Task[Any], device: str, error: str = "") -> pa.Table:
+    def rows(self, outcomes: Sequence[Outcome], task: Task[Any], device: str, error: str = "") -> pa.Table:
         order = self.order
         runs = [run_id(outcome.cell, outcome.seed) for outcome in outcomes]
         columns = {

@@ -84,8 +84,7 @@ class Worker:
         self._judge: Judge | None = None
         if lane_stopper is not None:
             training = self.task.settings(order.values(0))
-            lane_stopper.tell(order, training, self.record.frames)
-            self._judge = lane_stopper.judge_of(order, training)
+            self._judge = lane_stopper.judge_of(order, training, self.record.frames)
         self._saved_at = time.monotonic()
         self._save_seconds = 0.0
 
@@ -190,7 +189,7 @@ class Worker:
 def record_failure(order: PackOrder, files: SweepFiles, error: str, status: Status = Status.FAILED) -> list[Outcome]:
     outcomes = [Outcome(cell, seed, status) for cell, seed in zip(order.cells, order.seeds, strict=True)]
     device = device_name(torch.device("cpu"))
-    files.write_results(Record(order).failure(outcomes, error, find_task(order.task), device))
+    files.write_results({"runs": Record(order).rows(outcomes, find_task(order.task), device, error)})
     return outcomes
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mislabel.sweeps.plan.speed import LocalProfiler, measure_speed
+from mislabel.sweeps.plan.pack_size import LocalProfiler, measure_speed
 from mislabel.sweeps.run.launch import Machine, run_inline
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.device.determinism import make_deterministic

@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-from mislabel.cluster.tune.environment import configured
+from mislabel.cluster.tune.runner import configured
 
 
 def test_importing_the_runner_leaves_the_environment_alone() -> None:
-    script = "import os; before = dict(os.environ); import mislabel.cluster.tune.machine\n"
+    script = "import os; before = dict(os.environ); import mislabel.cluster.tune.runner\n"
     script += "print(sorted(name for name in os.environ if name.startswith(('RAY_', 'TUNE_')) and name not in before))"
     assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "[]"
 

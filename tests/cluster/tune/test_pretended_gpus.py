@@ -11,11 +11,11 @@ import ray
 import torch
 
 from mislabel.cluster.tune.capacity import worker_slots
-from mislabel.cluster.tune.machine import machine_on_ray
 from mislabel.cluster.tune.profiler import RayProfiler
+from mislabel.cluster.tune.runner import machine_on_ray
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.plan.speed import ProfilerGone
+from mislabel.sweeps.plan.pack_size import ProfilerGone
 from mislabel.sweeps.run.launch import prepare
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Resources

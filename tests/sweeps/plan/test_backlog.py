@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mislabel.sweeps.plan.backlog import Backlog
-from mislabel.sweeps.plan.pack_size import Sizing
+from mislabel.sweeps.plan.pack_size import LocalProfiler, Sizing
 from mislabel.sweeps.plan.plan import make_plan, shape_of
 from mislabel.sweeps.plan.sources import SearchSource
-from mislabel.sweeps.plan.speed import LocalProfiler
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store

@@ -3,8 +3,7 @@ from typing import Any
 
 import pytest
 
-from mislabel.sweeps.plan.pack_size import Sizing
-from mislabel.sweeps.plan.speed import LocalProfiler, measure_speed
+from mislabel.sweeps.plan.pack_size import LocalProfiler, Sizing, measure_speed
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.tasks.task import Task

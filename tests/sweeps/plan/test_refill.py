@@ -1,7 +1,7 @@
 import pytest
 
+from mislabel.sweeps.plan.backlog import RefillQueue
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.plan.refill import RefillQueue
 from mislabel.sweeps.run.launch import Launch
 from mislabel.sweeps.store.store import Store
 from tests.bowls import orders_of, prepared

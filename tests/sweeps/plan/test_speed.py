@@ -2,7 +2,7 @@ import dataclasses
 import time
 from typing import Any
 
-from mislabel.sweeps.plan.speed import Speed, measure_speed
+from mislabel.sweeps.plan.pack_size import Speed, measure_speed
 from mislabel.tasks.data.images import forget
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Pack

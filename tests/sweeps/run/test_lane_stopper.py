@@ -68,7 +68,7 @@ def test_a_diverged_run_is_shown_at_any_step_without_a_value_and_is_not_stopped(
 
 def test_frames_of_a_checkpoint_are_told_at_the_judged_steps() -> None:
     recorder = Recorder()
-    stopped_by(recorder).tell(ORDER, TRAINING, [frame(step, {"a-0": 1.0}) for step in (3, 4, 5)])
+    stopped_by(recorder).judge_of(ORDER, TRAINING, [frame(step, {"a-0": 1.0}) for step in (3, 4, 5)])
     assert recorder.told == [4]
 
 

@@ -2,14 +2,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from mislabel.sweeps.run.progress import Progress
+from mislabel.sweeps.run.driver import Progress
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A clock that the test moves."""
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr("mislabel.sweeps.run.progress.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("mislabel.sweeps.run.driver.time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
 
 

@@ -82,9 +82,7 @@ def test_only_the_given_runs_have_rows() -> None:
 
 def test_a_failure_has_its_reason_and_no_metrics() -> None:
     outcomes = [Outcome("a", 0, Status.FAILED), Outcome("a", 1, Status.FAILED), Outcome("b", 0, Status.FAILED)]
-    tables = Record(ORDER).failure(outcomes, "it broke\nat line 3", BOWL, "cpu")
-    assert list(tables) == ["runs"]
-    rows = tables["runs"].to_pylist()
+    rows = Record(ORDER).rows(outcomes, BOWL, "cpu", "it broke\nat line 3").to_pylist()
     assert [row["status"] for row in rows] == ["failed"] * 3
     assert {row["error"] for row in rows} == {"it broke\nat line 3"}
     assert "loss" not in rows[0]
