@@ -1,5 +1,6 @@
 """Read a spec and report every mistake in it at once: its location, the value and what would be right."""
 
+import logging
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -8,15 +9,19 @@ from mislabel.sweeps.checks.method_rules import method_rules, stopping_rules
 from mislabel.sweeps.checks.rules import axis_rules, space_rules, zip_rules
 from mislabel.sweeps.checks.task_rules import task_rules, typed_spec
 from mislabel.sweeps.errors import Problem, SpecError, nearest
+from mislabel.sweeps.papers.bundled import bundled_name, near_names, spec_path
 from mislabel.sweeps.spec.document import LARGEST_BYTES, Document, read_document
 from mislabel.sweeps.spec.model import Spec
 from mislabel.tasks.task import Task
+
+_log = logging.getLogger(__name__)
 
 
 def read_spec(path: str, overrides: tuple[str, ...] = (), quick: bool = False) -> tuple[Spec, Task[Any]]:
     """The spec in that file with the `--set` overrides applied, and its task. SpecError with all mistakes.
 
-    `quick` applies the spec's section of that name, which makes the sweep small, and marks its name.
+    The path may be the name of a bundled spec, such as `quickstart`, if there is no file of that name. `quick` applies
+    the spec's section `quick`, which makes the sweep small, and marks its name.
     """
     return checked_spec(opened_spec(path, overrides, quick))
 
@@ -25,6 +30,9 @@ def opened_spec(path: str, overrides: tuple[str, ...] = (), quick: bool = False)
     """The document that `read_spec` checks."""
     file = FilePath(path)
     try:
+        if not file.is_file() and (bundled := bundled_name(path)):
+            _log.info("using the bundled spec %s", bundled)
+            file = FilePath(spec_path(bundled))
         size = file.stat().st_size
         if size > LARGEST_BYTES:
             raise SpecError(path, [Problem("", f"{size:,} bytes; a spec has at most {LARGEST_BYTES:,}")])
@@ -32,7 +40,10 @@ def opened_spec(path: str, overrides: tuple[str, ...] = (), quick: bool = False)
     except UnicodeDecodeError:
         raise SpecError(path, [Problem("", "is not UTF-8 text; a spec is a YAML file")]) from None
     except OSError as error:
-        raise SpecError(path, [Problem("", f"can't be read: {error.strerror}{_near_file(file)}")]) from None
+        near = _near_file(file)
+        is_name = isinstance(error, FileNotFoundError) and not file.suffix and not near
+        wrong = "is neither a file nor a bundled spec" if is_name else f"can't be read: {error.strerror}"
+        raise SpecError(path, [Problem("", wrong + (near_names(path) if is_name else near))]) from None
     document = read_document(text, path)
     _take_quick(document, quick)
     for assignment in overrides:

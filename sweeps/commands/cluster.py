@@ -60,7 +60,7 @@ def up(host: str, store: str, mlflow_backend: str | None, sweeps: int, cpus: int
     say(f"data:    {shown(data_folder())}")
     if not state.is_loopback:
         say(f"to add a machine, run there: mislabel cluster join {state.jobs} --token-file FILE")
-    say("`mislabel submit SPEC.yaml` submits a sweep, `mislabel cluster down` shuts the cluster down")
+    say("`mislabel submit SPEC` submits a sweep, `mislabel cluster down` shuts the cluster down")
 
 
 @command.command()

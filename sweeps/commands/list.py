@@ -29,7 +29,7 @@ def command(store: str, as_json: bool) -> None:
         options.put_json(rows)
         return
     if not rows:
-        options.say(f"no sweeps in {store}; `mislabel run SPEC.yaml` starts one")
+        options.say(f"no sweeps in {store}; `mislabel run SPEC` starts one")
         return
     shown = [(r["name"], r["state"], f"{r['done'] or 0:,}", f"{r['runs'] or 0:,}", r["updated_at"] or "") for r in rows]
     click.echo(columns(shown, ("sweep", "state", "done", "runs", "last update")))

@@ -64,11 +64,12 @@ class _Commands(click.Group):
 def cli(debug: bool, verbose: bool) -> None:
     """Sweeps for research on learning with label noise.
 
-    A spec (YAML) names a task, the values of its parameters, and how many seeds each cell is run from. `run` trains
-    what the store does not have yet; running it again continues, and a wider spec runs only what is new.
+    A spec names a task, the values of its parameters, and how many seeds each cell is run from. `run` trains what the
+    store does not have yet; running it again continues, and a wider spec runs only what is new. SPEC is a YAML file or
+    the name of a bundled spec; `mislabel reproduce` lists them.
 
     \b
-      mislabel run sweeps/papers/specs/quickstart.yaml     # run a sweep
+      mislabel run quickstart                       # run a sweep
       mislabel results quickstart                   # its table, mean ± 95 % interval
       mislabel ui                                   # follow it in the browser
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 store = click.option(
     "--store", default="results", envvar="MISLABEL_STORE", show_default=True, show_envvar=True, metavar="ADDRESS",
@@ -45,7 +46,17 @@ data = click.option(
     "--data", envvar="MISLABEL_DATA", show_envvar=True, metavar="FOLDER", expose_value=False, callback=_choose_folder,
     help="Folder of the data sets, here and on the machines of the cluster. Default: in the user's cache.",
 )  # fmt: skip
-spec_file = click.argument("spec", metavar="SPEC.yaml")
+
+
+def _complete_spec(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The bundled specs that begin like this, and files."""
+    from mislabel.sweeps.papers.bundled import spec_names
+
+    names = [CompletionItem(name) for name in spec_names() if name.startswith(incomplete)]
+    return [*names, CompletionItem(incomplete, type="file")]
+
+
+spec_file = click.argument("spec", metavar="SPEC", shell_complete=_complete_spec)
 
 
 class Query(click.Command):

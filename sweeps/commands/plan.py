@@ -28,10 +28,14 @@ def command(
     spec: str, store: str, overrides: tuple[str, ...], quick: bool, workers: int | None, retry_failed: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Check SPEC.yaml and show what it would run: cells, runs, how many the store has, packs, memory and time.
+    """Check a spec and show what it would run: cells, runs, how many the store has, packs, memory and time.
 
     To estimate the time, each shape is trained for a moment on this machine, unless the spec wants a GPU and this
     machine has none. Nothing is written.
+
+    \b
+      mislabel plan noise.yaml --set seeds=20
+      mislabel plan xor-clusters/fig2               # a bundled spec
     """
     import os
 

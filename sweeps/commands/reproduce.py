@@ -62,6 +62,7 @@ def command(
         click.echo("\n\n".join(_page(experiment, found) for experiment, found in findings.items() if found))
     else:
         click.echo(_list(findings))
+        say("`mislabel reproduce NAME` runs one and checks its claims; `plan`, `run` and `submit` take these names too")
     unconfirmed = any(finding.verdict == "not confirmed" for found in findings.values() for finding in found)
     return code or (ExitCode.FAILED if names and unconfirmed else ExitCode.DONE)
 
@@ -109,7 +110,7 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
     from mislabel.sweeps.store.store import Store
 
     name = sweep_name(experiment, quick)
-    claims = CLAIMS[experiment].items()
+    claims = CLAIMS.get(experiment, {}).items()
     findings = [Finding(paper, claim) for paper, claim in claims if claim.at_any_size or not quick]
     if name not in Store(store).names():
         return findings

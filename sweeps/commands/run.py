@@ -47,7 +47,7 @@ def command(
     spec: str, store: str, tracking_uri: str | None, overrides: tuple[str, ...], quick: bool, inline: bool,
     address: str | None, workers: int | None, retry_failed: bool, no_mlflow: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    """Run the sweep in SPEC.yaml: every run that the store does not have yet.
+    """Run the sweep of a spec: every run that the store does not have yet.
 
     The same command continues after an interruption (Ctrl-C lets running packs checkpoint) or a crash, and does nothing
     if the store has all runs. With more values or seeds in the spec, only the new runs are trained. The sweep's folder

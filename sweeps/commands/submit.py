@@ -29,7 +29,7 @@ def command(
     spec: str, overrides: tuple[str, ...], quick: bool, priority: int, owner: str | None, retry_failed: bool,
     wait: bool, cluster: str | None, token_file: str | None,
 ) -> int:  # fmt: skip
-    """Submit the sweep in SPEC.yaml to a cluster, which queues and runs it.
+    """Submit the sweep of a spec to a cluster, which queues and runs it.
 
     The cluster runs what its store does not have yet, so submitting a spec again continues the sweep. This machine may
     disconnect at any time. Only the text of the spec is sent; its task must be installed on the cluster.

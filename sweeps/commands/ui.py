@@ -24,7 +24,7 @@ def command(store: str, tracking_uri: str | None, port: int) -> None:
     if uri is None:
         raise MislabelError(f"{store} is not a folder; give the address of its MLflow view with --mlflow URI")
     if uri.startswith("sqlite:///") and not os.path.exists(uri.removeprefix("sqlite:///")):
-        raise MislabelError(f"no MLflow view in {store} yet; `mislabel run SPEC.yaml` or `mislabel sync` creates it")
+        raise MislabelError(f"no MLflow view in {store} yet; `mislabel run SPEC` or `mislabel sync` creates it")
     serve = not uri.startswith("http")
     server = f"http://127.0.0.1:{_free_port(port)}" if serve else uri.rstrip("/")
     options.say(f"MLflow UI: {server}" + ("  (Ctrl-C ends it)" if serve else ""))

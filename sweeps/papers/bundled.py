@@ -1,4 +1,4 @@
-"""The bundled specs: one per figure, table or theorem of a paper, and the quickstart."""
+"""The bundled specs: one per figure, table or theorem of a paper, and the quickstart. Commands take them by name."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,9 +8,38 @@ from mislabel.sweeps.errors import MislabelError, nearest
 _FOLDER = Path(__file__).parent / "specs"
 
 
+def spec_names() -> list[str]:
+    """The names of all bundled specs, such as `quickstart` and `misclassification/fig1`."""
+    return sorted(path.relative_to(_FOLDER).with_suffix("").as_posix() for path in _FOLDER.rglob("*.yaml"))
+
+
 def experiments() -> list[str]:
-    """The names of all experiments, paper and figure, such as `misclassification/fig1`."""
-    return sorted(f"{path.parent.name}/{path.stem}" for path in _FOLDER.glob("*/*.yaml"))
+    """The names of the papers' experiments: paper and figure, such as `misclassification/fig1`."""
+    return [name for name in spec_names() if "/" in name]
+
+
+def bundled_name(name: str) -> str | None:
+    """The full name of the bundled spec of this name, or None. The paper may be left out if one paper alone has it.
+
+    `theorem1` stands for `xor-clusters/theorem1`. A name that stands for several specs is refused.
+    """
+    known = spec_names()
+    found = [name] if name in known else [each for each in known if each.endswith(f"/{name}")]
+    if len(found) > 1:
+        raise MislabelError(f"{name!r} is the name of several bundled specs: {', '.join(found)}")
+    return found[0] if found else None
+
+
+def spec_path(name: str) -> str:
+    """The file of a bundled spec."""
+    return str(_FOLDER / f"{_known(name)}.yaml")
+
+
+def near_names(name: str) -> str:
+    """A suggestion for a name that no bundled spec has."""
+    known = spec_names()
+    near = nearest(name, known) or nearest(name, [each.rpartition("/")[2] for each in known])
+    return near or "; `mislabel reproduce` lists the bundled specs"
 
 
 def chosen_experiments(names: Sequence[str]) -> list[str]:
@@ -25,19 +54,13 @@ def chosen_experiments(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
-def spec_path(experiment: str) -> str:
-    """The file of an experiment's spec."""
-    return str(_FOLDER / f"{_known(experiment)}.yaml")
-
-
 def sweep_name(experiment: str, quick: bool) -> str:
     """The name of the experiment's sweep in a store."""
     return experiment.replace("/", ".") + ("-quick" if quick else "")
 
 
-def _known(experiment: str) -> str:
-    known = experiments()
-    if experiment not in known:
-        hint = nearest(experiment, known) or "; `mislabel reproduce` lists them"
-        raise MislabelError(f"{experiment!r} is not a bundled experiment{hint}")
-    return experiment
+def _known(name: str) -> str:
+    found = bundled_name(name)
+    if found is None:
+        raise MislabelError(f"{name!r} is not a bundled spec{near_names(name)}")
+    return found

@@ -320,6 +320,25 @@ def read_quickly(tmp_path: Path, text: str, quick: bool = True) -> Spec:
     return read_spec(str(path), quick=quick)[0]
 
 
+def test_a_bundled_spec_is_read_by_name_unless_there_is_a_file_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").mkdir()
+    assert read_spec("quickstart")[0].name == "quickstart"
+    assert read_spec("theorem1")[0].name == "xor-clusters.theorem1"
+    assert [message.split()[-1] for message in messages] == ["quickstart", "xor-clusters/theorem1"]
+    (tmp_path / "theorem1").write_text("name: mine\ntask: xor_clusters\n")
+    assert read_spec("theorem1")[0].name == "mine"
+    assert len(messages) == 2
+
+
+def test_a_word_that_is_neither_a_file_nor_a_bundled_spec_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(SpecError, match=r"did you mean quickstart\?") as caught:
+        read_spec("quikstart")
+    assert caught.value.source == "quikstart"
+
+
 def test_a_small_version_applies_its_section_and_has_another_name(tmp_path: Path) -> None:
     text = FULL + "  parameters: {x: {values: [0]}, steps: 2}\n"
     full, quick = read_quickly(tmp_path, text, quick=False), read_quickly(tmp_path, text)

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mislabel.cluster.head_state import Folder, State
+from mislabel.sweeps.commands.main import cli
 from mislabel.sweeps.commands.options import _without_nan, given_words, put_json, say
 from mislabel.sweeps.commands.results import command
 from mislabel.sweeps.store.store import Store
@@ -104,3 +106,12 @@ budget: {wall: 6h}
         "line 14, early_terminate.min_steps",
         "line 15, budget.cells",
     ]
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "submit"])
+def test_the_shell_completes_names_of_bundled_specs_and_files(command: str) -> None:
+    completion = ShellComplete(cli, {}, "mislabel", "_MISLABEL_COMPLETE")
+    found = completion.get_completions([command], "xor-clusters/f")
+    names = [item.value for item in found if item.type == "plain"]
+    assert names == ["xor-clusters/fig1", "xor-clusters/fig2"]
+    assert [item.type for item in found][-1] == "file"

@@ -1,12 +1,18 @@
 """Every bundled spec plans, at the paper's size and small."""
 
-from pathlib import Path
-
 import pytest
 
 from mislabel.sweeps.checks.reader import read_spec
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.papers.bundled import chosen_experiments, experiments, spec_path, sweep_name
+from mislabel.sweeps.papers.bundled import (
+    bundled_name,
+    chosen_experiments,
+    experiments,
+    near_names,
+    spec_names,
+    spec_path,
+    sweep_name,
+)
 from mislabel.sweeps.plan.plan import make_plan
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store
@@ -26,9 +32,26 @@ def test_every_bundled_spec_plans(experiment: str, quick: bool, store: Store) ->
 
 
 def test_the_quickstart_plans(store: Store) -> None:
-    path = Path(spec_path(experiments()[0])).parent.parent / "quickstart.yaml"
-    spec, task = read_spec(str(path))
+    spec, task = read_spec("quickstart")
     assert make_plan(spec, task, RunIndex(spec, store.sweep(spec.name)), store.sweep(spec.name)).runs == 40
+
+
+def test_a_bundled_spec_has_a_full_name_and_a_short_one_if_that_is_unique() -> None:
+    assert set(spec_names()) == {*experiments(), "quickstart"}
+    for name in spec_names():
+        assert bundled_name(name) == name
+    assert bundled_name("theorem1") == "xor-clusters/theorem1"
+    assert bundled_name("quick") is None
+    with pytest.raises(MislabelError, match=r"clean-priority/fig2, .*, xor-clusters/fig2"):
+        bundled_name("fig2")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("quikstart", "quickstart"), ("xor_clusters/fig2", "xor-clusters/fig2"), ("theorm1", "theorem1")],
+)
+def test_a_near_name_is_suggested(wrong: str, right: str) -> None:
+    assert right in near_names(wrong).rstrip("?").split()
 
 
 def test_experiments_are_chosen_by_name_by_paper_or_all() -> None:
@@ -43,5 +66,5 @@ def test_experiments_are_chosen_by_name_by_paper_or_all() -> None:
 
 @pytest.mark.parametrize("name", ["nothing/like/it", "../../etc/passwd", ""])
 def test_an_experiment_that_is_not_bundled_is_refused(name: str) -> None:
-    with pytest.raises(MislabelError, match="is not a bundled experiment; `mislabel reproduce` lists them"):
+    with pytest.raises(MislabelError, match="`mislabel reproduce` lists"):
         spec_path(name)
