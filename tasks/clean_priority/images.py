@@ -98,7 +98,7 @@ def init(lanes: Lanes[Params]) -> State:
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     given, classes = _segments(lanes).given, len(image_training.loaded(lanes).classes)
 
-    def loss(outputs: Tensor, index: Tensor, step: int) -> Tensor:
+    def loss(index: Tensor, step: int, outputs: Tensor) -> Tensor:
         y = _relabelled(lanes, given.gather(1, index.long()), classes, step)
         return readout.losses(outputs, corruption.smoothed(y, classes, lanes["smoothing"])).mean(dim=1)
 

@@ -31,17 +31,19 @@ def _declared() -> torch.library.Library:
 def vision(module: str) -> ModuleType:
     """torchvision's module with this name, such as `datasets` or `models.resnet`."""
     try:
-        return _imported(module)
+        return imported_silently(f"torchvision.{module}")
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise
     for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
         del sys.modules[name]
     _declared()
-    return _imported(module)
+    return imported_silently(f"torchvision.{module}")
 
 
-def _imported(module: str) -> ModuleType:
+@cache
+def imported_silently(name: str) -> ModuleType:
+    """The module, imported without the warnings that libraries raise about their own modules."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return importlib.import_module(f"torchvision.{module}")
+        return importlib.import_module(name)

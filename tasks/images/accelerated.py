@@ -4,16 +4,15 @@ Only bfloat16 is offered for mixed precision: it has the range of float32, so sm
 needs no scaling. Weights, gradients, sums of batch norm and updates stay in float32.
 """
 
-import importlib
 import os
 import shutil
-import warnings
 from collections.abc import Callable, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
+from mislabel.tasks.data.torchvision_import import imported_silently
 from mislabel.tasks.images.network import Network, Result
 
 AUTOCASTS = ("none", "bfloat16")
@@ -32,7 +31,7 @@ class Accelerated(Network):
         self._forward: Callable[..., Result] = network.forward
         if compiled:
             refuse_without_compiler()
-            _prepare_compiler()
+            imported_silently("torch._inductor.compile_fx")
             self._forward = torch.compile(network.forward)
 
     def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Result:
@@ -49,11 +48,3 @@ def refuse_without_compiler() -> None:
             "compiled: torch.compile needs a C++ compiler, but this machine has neither g++ nor clang++; "
             "install one, or leave compiled at false"
         )
-
-
-@cache
-def _prepare_compiler() -> None:
-    """Import torch's compiler without the warnings that torch raises about its own modules."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        importlib.import_module("torch._inductor.compile_fx")

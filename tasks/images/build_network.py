@@ -2,7 +2,7 @@
 
     network = build(lanes.shape, data.size, outputs=10)
     state = network.init(lanes)
-    state |= step(network, state, x, loss, lanes["learning_rate"])
+    state |= step(network, state, x, loss, Descent(lanes["learning_rate"]))
 
 The state is a mapping from names to tensors with the lane first, initialized from each lane's own seed. x is
 (l b c h w), and `loss` gives a number per lane from outputs (l b k).

@@ -1,15 +1,13 @@
 """Derivatives of a pack's networks: of each lane's loss, of each sample's output, and along a direction."""
 
-import importlib
-import warnings
 from collections.abc import Callable, Mapping
-from functools import cache
 
 import torch
 from torch import Tensor
 
+from mislabel.tasks.data.torchvision_import import imported_silently
 from mislabel.tasks.images.dense import DenseNetwork
-from mislabel.tasks.images.network import Network, Result
+from mislabel.tasks.images.network import Descent, Network, Result
 
 Loss = Callable[[Tensor], Tensor]
 """From outputs (l b k) to a loss per lane (l)."""
@@ -28,45 +26,15 @@ def gradients(
     return dict(zip(weights, found, strict=True)), Result(seen.outputs.detach(), buffers=buffers)
 
 
-@torch.no_grad()
-def descend(
-    weights: Mapping[str, Tensor],
-    grads: Mapping[str, Tensor],
-    rate: Tensor,
-    decay: Tensor | None = None,
-    momentum: Tensor | None = None,
-    velocity: Mapping[str, Tensor] | None = None,
-) -> None:
-    """Update the weights in place by a step of gradient descent, like torch's SGD.
-
-    Rate, weight decay and momentum have one value per lane (l). Momentum needs velocities by the names of the weights.
-    They start at 0, are updated too, and are part of a task's state.
-    """
-    for name, w in weights.items():
-        column, step = [-1, *[1] * (w.dim() - 1)], grads[name]
-        if decay is not None:
-            step = torch.addcmul(step, w, decay.reshape(column))
-        if velocity is not None and momentum is not None:
-            step = velocity[name].mul_(momentum.reshape(column)).add_(step)
-        w.addcmul_(step, rate.reshape(column), value=-1)
-
-
 def step(
-    network: Network,
-    state: Mapping[str, Tensor],
-    x: Tensor,
-    loss: Loss,
-    rate: Tensor,
-    decay: Tensor | None = None,
-    momentum: Tensor | None = None,
-    velocity: Mapping[str, Tensor] | None = None,
+    network: Network, state: Mapping[str, Tensor], x: Tensor, loss: Loss, descent: Descent
 ) -> Mapping[str, Tensor]:
-    """Take a step on each lane's loss, in place, see `descend`; returns the new buffers, for the state."""
+    """Take a step on each lane's loss, in place; returns the new buffers, for the state."""
     if isinstance(network, DenseNetwork) and x.dim() == 5:
-        network.step(state, x.flatten(2), loss, rate, decay, momentum, velocity)
+        network.step(state, x.flatten(2), loss, descent)
         return {}
     grads, seen = gradients(network, state, x, loss)
-    descend(network.trained(state), grads, rate, decay, momentum, velocity)
+    descent.update(network.trained(state), grads)
     return seen.buffers
 
 
@@ -99,18 +67,10 @@ def along(
     def outputs(weights: dict[str, Tensor]) -> Tensor:
         return network.forward({**state, **weights}, x).outputs
 
-    _prepare_forward_mode()
+    imported_silently("torch._decomp.decompositions_for_jvp")  # the rules for forward mode
     weights = network.trained(state)
     outputs_at, change = torch.func.jvp(outputs, (weights,), ({name: direction[name] for name in weights},))[:2]
     return outputs_at, change
-
-
-@cache
-def _prepare_forward_mode() -> None:
-    """Import torch's rules for forward mode without the warnings that it raises about its own modules."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        importlib.import_module("torch._decomp.decompositions_for_jvp")
 
 
 def linearized(network: Network, start: Mapping[str, Tensor], weights: Mapping[str, Tensor], x: Tensor) -> Tensor:

@@ -24,10 +24,9 @@ from mislabel.tasks.data.images import DataError, Images, class_words, images, i
 from mislabel.tasks.images.accelerated import AUTOCASTS, accelerated
 from mislabel.tasks.images.augmentation.views import statistics
 from mislabel.tasks.images.build_network import NetworkParams, build, network_conflicts
-from mislabel.tasks.images.dense import DenseNetwork
+from mislabel.tasks.images.dense import DenseNetwork, NonzeroPixels, NonzeroTraining
 from mislabel.tasks.images.derivatives import step
-from mislabel.tasks.images.network import Network
-from mislabel.tasks.images.zero_pixels import NonzeroPixels, NonzeroTraining
+from mislabel.tasks.images.network import Descent, Network
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.training import Training
@@ -67,8 +66,8 @@ class ImageTraining(Training):
 
 P = TypeVar("P", bound=ImageTraining)
 
-Loss = Callable[[Tensor, Tensor, int], Tensor]
-"""From outputs (l b k), the indices of the training images (l b) and the step to a loss per lane (l)."""
+Loss = Callable[[Tensor, int, Tensor], Tensor]
+"""From the indices of the training images (l b), the step and the outputs (l b k) to a loss per lane (l)."""
 Augmentation = Callable[[Tensor, int], Tensor]
 """From a step's images, as bytes (l b c h w), and the step to augmented images."""
 
@@ -168,21 +167,16 @@ def train(
     velocity = velocities(lanes, network, moved)
     for at in range(start, stop):
         index = chosen(lanes, state, at)
-        if whole is None:
+        batch = whole
+        if batch is None:
             batch = shared_rows(x, index)
             batch = scaled(lanes, augmented(batch, at) if augmented else batch)
-        else:
-            batch = whole
-        step_loss, rate = partial(_step_loss, loss, index, at), rate_at(lanes, at / per_epoch)
-        state |= step(network, moved, batch, step_loss, rate, decay, lanes["momentum"], velocity)
+        descent = Descent(rate_at(lanes, at / per_epoch), decay, lanes["momentum"], velocity)
+        state |= step(network, moved, batch, partial(loss, index, at), descent)
         if nonzero is not None and decay is not None:
-            nonzero.decay_zero_pixels(rate, decay, lanes["momentum"])
+            nonzero.decay_zero_pixels(descent)
     if nonzero is not None:
         nonzero.write_back()
-
-
-def _step_loss(loss: Loss, index: Tensor, step: int, outputs: Tensor) -> Tensor:
-    return loss(outputs, index, step)
 
 
 def chosen(lanes: Lanes[P], state: dict[str, Tensor], step: int) -> Tensor:

@@ -1,7 +1,7 @@
 """Networks written with `Layers`, which process all lanes at once."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ class LayeredNetwork(Network):
             cut = slice(first, min(first + together, lanes))
             some = {name: tensor[cut] for name, tensor in own.items()}
             parts.append(self._in_parts(some, x if x.dim() == 4 else x[cut], cut.stop - first, training, watch))
-        return _joined(parts, dim=0)
+        return Result.joined(parts, dim=0)
 
     def _together(self, x: Tensor) -> int:
         """The number of lanes that are processed at once."""
@@ -55,20 +55,12 @@ class LayeredNetwork(Network):
         if count <= most or (training and self.buffers):
             return self._pass(state, x, lanes, training, watch)
         pieces = x.chunk(math.ceil(count / most), dim=-4)
-        return _joined([self._pass(state, piece, lanes, training, watch) for piece in pieces], dim=1)
+        return Result.joined([self._pass(state, piece, lanes, training, watch) for piece in pieces], dim=1)
 
     def _pass(self, state: Mapping[str, Tensor], x: Tensor, lanes: int, training: bool, watch: bool) -> Result:
         # For a single lane, with channels last, convolutions need not reorder the images.
         last = lanes == 1 and (self._together(x) == 1 or torch.is_autocast_enabled(x.device.type))
-        net = Layers(state, lanes, training=training, watch=watch, start=self._start, ntk=self._ntk, channels_last=last)
+        order = torch.channels_last if last else torch.contiguous_format
+        net = Layers(state, lanes, training, watch, self._start, self._ntk, order)
         outputs = self._kind.build(net, x, *self._sizes)
         return Result(outputs, net.hidden, net.buffers)
-
-
-def _joined(parts: Sequence[Result], dim: int) -> Result:
-    """The results for parts of the lanes, or of the images, joined."""
-    return Result(
-        torch.cat([part.outputs for part in parts], dim),
-        {name: torch.cat([part.hidden[name] for part in parts], dim) for name in parts[0].hidden},
-        {name: torch.cat([part.buffers[name] for part in parts]) for name in parts[0].buffers},
-    )

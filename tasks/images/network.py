@@ -5,9 +5,9 @@ The running statistics of batch norm are part of the state (`buffers`); everythi
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -39,9 +39,48 @@ class Result:
     buffers: Mapping[str, Tensor] = field(default_factory=dict)
     """Running statistics after a pass in training mode; the caller puts them into the state."""
 
+    @classmethod
+    def joined(cls, parts: Sequence[Self], dim: int) -> Self:
+        """The results for parts of the lanes (0), or of the images (1)."""
+        return cls(
+            torch.cat([part.outputs for part in parts], dim),
+            {name: torch.cat([part.hidden[name] for part in parts], dim) for name in parts[0].hidden},
+            {name: torch.cat([part.buffers[name] for part in parts]) for name in parts[0].buffers},
+        )
+
     def active_shares(self) -> dict[str, Tensor]:
         """For each hidden layer, the mean share of neurons that fire on an image; (l)."""
         return {name: (h > 0).to(self.outputs.dtype).flatten(1).mean(dim=1) for name, h in self.hidden.items()}
+
+
+@dataclass(frozen=True)
+class Descent:
+    """A step of gradient descent, like torch's SGD. Rate, weight decay and momentum have one value per lane (l).
+
+    Momentum needs velocities by the names of the weights. They start at 0, are updated too, and are part of a task's
+    state.
+    """
+
+    rate: Tensor
+    decay: Tensor | None = None
+    momentum: Tensor | None = None
+    velocity: Mapping[str, Tensor] | None = None
+
+    @torch.no_grad()
+    def update(self, weights: Mapping[str, Tensor], grads: Mapping[str, Tensor]) -> None:
+        """Update the weights in place."""
+        for name, w in weights.items():
+            step = grads[name]
+            if self.decay is not None:
+                step = torch.addcmul(step, w, column(self.decay, w))
+            if self.velocity is not None and self.momentum is not None:
+                step = self.velocity[name].mul_(column(self.momentum, w)).add_(step)
+            w.addcmul_(step, column(self.rate, w), value=-1)
+
+
+def column(values: Tensor, like: Tensor) -> Tensor:
+    """A value per lane (l), shaped to multiply a tensor with the lane first."""
+    return values.reshape([-1, *[1] * (like.dim() - 1)])
 
 
 class Network(ABC):

@@ -44,11 +44,7 @@ class ModularNetwork(Network):
     def forward(self, state: Mapping[str, Tensor], x: Tensor, *, training: bool = False, watch: bool = False) -> Result:
         lanes = len(state[next(iter(self.weights))])
         parts = [self._one(state, i, x if x.dim() == 4 else x[i], training, watch) for i in range(lanes)]
-        return Result(
-            torch.stack([part.outputs for part in parts]),
-            {name: torch.stack([part.hidden[name] for part in parts]) for name in parts[0].hidden},
-            {name: torch.stack([part.buffers[name] for part in parts]) for name in parts[0].buffers},
-        )
+        return Result.joined(parts, dim=0)
 
     def _one(self, state: Mapping[str, Tensor], lane: int, x: Tensor, training: bool, watch: bool) -> Result:
         own = {name: state[name][lane] for name in self.weights}
@@ -70,7 +66,8 @@ class ModularNetwork(Network):
         finally:
             for hook in hooks:
                 hook.remove()
-        return Result(outputs, hidden, buffers if training else {})
+        buffers = {name: tensor[None] for name, tensor in buffers.items()} if training else {}
+        return Result(outputs[None], {name: tensor[None] for name, tensor in hidden.items()}, buffers)
 
     def _watched(self, hidden: dict[str, Tensor]) -> list[torch.utils.hooks.RemovableHandle]:
         """Record the outputs of the stem and of each block, which are after ReLU."""

@@ -33,9 +33,9 @@ from mislabel.tasks.corruption import signed
 from mislabel.tasks.images import image_training
 from mislabel.tasks.images.architectures import KINDS
 from mislabel.tasks.images.build_network import NTK_HELP, NetworkParams, build, has_batch_norm
-from mislabel.tasks.images.derivatives import descend, gradients, linearized, sample_gradients
+from mislabel.tasks.images.derivatives import gradients, linearized, sample_gradients
 from mislabel.tasks.images.image_training import BATCH_HELP, PIXELS_HELP, SAMPLES_HELP, ImageTraining, data_of
-from mislabel.tasks.images.network import Network
+from mislabel.tasks.images.network import Descent, Network
 from mislabel.tasks.images.torchvision_resnets import RESNETS
 from mislabel.tasks.lanes import Lanes, once
 from mislabel.tasks.parameters import Value, knob, shape
@@ -139,7 +139,7 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
         for name, state in own.items():
             grads = _gradients(lanes, network, name, state, x, noisy_y if _is_noisy(name) else y)
             velocity = image_training.velocities(lanes, network, state)
-            descend(network.trained(state), grads, rate, decay, lanes["momentum"], velocity)
+            Descent(rate, decay, lanes["momentum"], velocity).update(network.trained(state), grads)
     return s
 
 

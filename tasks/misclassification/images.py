@@ -175,7 +175,7 @@ def _rates(lanes: Lanes[Params], stretch: range, per_epoch: int) -> Tensor:
     return torch.stack([image_training.rate_at(lanes, step / per_epoch) for step in stretch], dim=1)
 
 
-def _training_loss(lanes: Lanes[Params], outputs: Tensor, index: Tensor, step: int) -> Tensor:
+def _training_loss(lanes: Lanes[Params], index: Tensor, step: int, outputs: Tensor) -> Tensor:
     y = image_training.loaded(lanes).train_y[index]  # l b
     targets = _targets(lanes, image_training.padded_to_batch(lanes, y)[:, None], range(step, step + 1))  # l 1 b k
     return _losses(lanes, outputs, targets[:, 0, : y.shape[1]]).mean(dim=1)

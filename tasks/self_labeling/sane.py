@@ -31,8 +31,8 @@ from torch import Tensor
 
 from mislabel.tasks.data.images import Images
 from mislabel.tasks.images import image_training
-from mislabel.tasks.images.derivatives import descend
 from mislabel.tasks.images.image_training import OPTIMIZER_HELP, PIXELS_HELP, ImageTraining, data_of
+from mislabel.tasks.images.network import Descent
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.self_labeling.batches import AUGMENTATIONS, Batches, crop_sizes, loaded, scaled
@@ -172,7 +172,7 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
             tensor.requires_grad_(False)
         velocity = image_training.velocities(lanes, f, state)
         gradients, rate = dict(zip(w, grads, strict=True)), _rate_at(lanes, batches, step)
-        descend(f.trained(state), gradients, rate, lanes["weight_decay"], lanes["momentum"], velocity)
+        Descent(rate, lanes["weight_decay"], lanes["momentum"], velocity).update(f.trained(state), gradients)
         for name in f.weights:
             state[f"{_TARGET}{name}"].lerp_(state[name], lanes.column("iota", state[name].dim() - 1))
         dictionary = enqueued(Dictionary(state["keys"], state["key_samples"]), losses.positives, index, step)

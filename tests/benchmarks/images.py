@@ -100,7 +100,7 @@ def _training(settings: dict[str, Any], lanes: int, steps: int) -> Callable[[], 
     network = build(pack.shape, data.size, outputs=len(data.classes))
     state = image_training.initial_state(pack, network)
 
-    def loss(outputs: Tensor, index: Tensor, step: int) -> Tensor:
+    def loss(index: Tensor, step: int, outputs: Tensor) -> Tensor:
         return functional.cross_entropy(outputs.mT, data.train_y[index], reduction="none").mean(dim=1)
 
     return lambda: image_training.train(pack, network, state, 1, 1 + steps, loss)

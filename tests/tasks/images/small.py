@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from mislabel.tasks.images.build_network import NetworkParams, build
-from mislabel.tasks.images.derivatives import descend, gradients
-from mislabel.tasks.images.network import Network
+from mislabel.tasks.images.derivatives import gradients
+from mislabel.tasks.images.network import Descent, Network
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.training import Training
 
@@ -65,6 +65,6 @@ def trained(network: Network, state: dict[str, Tensor], x: Tensor, rate: Tensor,
     state = {name: tensor.clone() for name, tensor in state.items()}
     for _ in range(steps):
         grads, seen = gradients(network, state, x, loss)
-        descend(network.trained(state), grads, rate)
+        Descent(rate).update(network.trained(state), grads)
         state |= seen.buffers
     return state

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mislabel.tasks.images.derivatives import along, descend, gradients, linearized, sample_gradients
+from mislabel.tasks.images.derivatives import along, gradients, linearized, sample_gradients
+from mislabel.tasks.images.network import Descent
 from tests.tasks.images.small import SMALL, WITHOUT_BATCH_NORM, batch, lanes_of, small, some_direction
 
 
@@ -74,8 +75,8 @@ def test_steps_are_those_of_torchs_sgd_with_each_lanes_own_settings(with_momentu
     w, velocity = {"w": start.clone()}, {"w": torch.zeros_like(start)}
     for _ in range(4):
         grads = {"w": w["w"] ** 3}
-        more = {"momentum": momentum, "velocity": velocity} if with_momentum else {}
-        descend(w, grads, rate, decay, **more)  # type: ignore[arg-type]
+        descent = Descent(rate, decay, momentum, velocity) if with_momentum else Descent(rate, decay)
+        descent.update(w, grads)
     for lane in range(2):
         reference = start[lane].clone().requires_grad_()
         mu = float(momentum[lane]) if with_momentum else 0.0

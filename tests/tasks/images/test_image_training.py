@@ -36,10 +36,10 @@ def lanes_of(*settings: dict[str, Any], device: str = "cpu") -> Lanes[Params]:
     return Lanes([params_of(**each) for each in settings], range(len(settings)), torch.device(device))
 
 
-def loss_of(lanes: Lanes[Params], seen: list[Tensor] | None = None) -> Callable[[Tensor, Tensor, int], Tensor]:
+def loss_of(lanes: Lanes[Params], seen: list[Tensor] | None = None) -> Callable[[Tensor, int, Tensor], Tensor]:
     y = image_training.loaded(lanes).train_y
 
-    def loss(outputs: Tensor, index: Tensor, step: int) -> Tensor:
+    def loss(index: Tensor, step: int, outputs: Tensor) -> Tensor:
         if seen is not None:
             seen.append(index.clone())
         return functional.cross_entropy(outputs.mT, y[index], reduction="none").mean(dim=1)
@@ -77,7 +77,7 @@ def trained_by_torch(lanes: Lanes[Params], lane: int, steps: int) -> dict[str, T
         for group in sgd.param_groups:
             group["lr"] = image_training.rate_at(lanes, step / image_training.epoch_steps(lanes))[lane].item()
         sgd.zero_grad()
-        loss(network.forward(one, x, training=True).outputs, index, step).sum().backward()
+        loss(index, step, network.forward(one, x, training=True).outputs).sum().backward()
         sgd.step()
     return {name: tensor.detach()[0] for name, tensor in one.items()}
 

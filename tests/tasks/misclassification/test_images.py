@@ -125,7 +125,7 @@ def test_a_smaller_last_batch_draws_its_own_labels() -> None:
     for step, count in ((3, 4), (0, 32)):
         outputs = torch.zeros(1, count, 10, dtype=torch.float64, requires_grad=True)
         with torch.enable_grad():
-            loss = _training_loss(lanes, outputs, torch.arange(count)[None], step)
+            loss = _training_loss(lanes, torch.arange(count)[None], step, outputs)
         (gradient,) = torch.autograd.grad(loss.sum(), [outputs])
         given.append(gradient[0].argmin(dim=1))
     drawn = lanes.integers("relabel.label", 10, 32, steps=range(4))[0]
