@@ -2,25 +2,36 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.installed
 
-.PHONY: quickstart test lint bench
+.PHONY: help quickstart test test-all lint dependencies bench dist
 .DELETE_ON_ERROR:
 
-# Runs a first sweep on a local Ray: 40 networks on XOR clusters, with results in ./results.
-quickstart: $(READY)
+help:  ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+quickstart: $(READY)  ## Run a first sweep on a local Ray: 40 networks on XOR clusters, with results in ./results.
 	$(BIN)/mislabel run sweeps/papers/specs/quickstart.yaml
 	$(BIN)/mislabel figure quickstart -m train_accuracy -m noisy_accuracy -m clean_test_accuracy -o results/quickstart.png
 
-test: $(READY)
+test: $(READY)  ## Run the tests, except those that install the package.
+	$(BIN)/python -m pytest -m "not packaging"
+
+test-all: $(READY)  ## Run all tests. Some build the wheel and install it into an empty environment.
 	$(BIN)/python -m pytest
 
-lint: $(READY)
+lint: $(READY) dependencies  ## Check style, types and dependencies.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Runs the benchmarks and compares them with their bounds.
-bench: $(READY)
+dependencies: $(READY)  ## Check that every import is a declared dependency.
+	$(BIN)/deptry src tasks sweeps cluster analysis
+	$(BIN)/deptry tests --ignore DEP002,DEP004 --exclude '^$$'
+
+bench: $(READY)  ## Run the benchmarks and compare them with their bounds.
 	$(BIN)/python -m tests.benchmarks
+
+dist: $(READY)  ## Build the source distribution and the wheel into ./dist.
+	$(BIN)/python -m build
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Mislabel needs Python 3.11 or newer; name one with: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'

@@ -1,11 +1,8 @@
 """Folders of users that contain `tasks.py`, `analysis/`, `sweeps.py` and `cluster/queue/`: ours are imported anyway."""
 
 import json
-import os
-import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -71,28 +68,6 @@ def test_a_folder_called_mislabel_does_not_hide_the_package(tmp_path: Path) -> N
     """Such as a clone of the repository, beside a notebook."""
     (tmp_path / "mislabel" / "tasks").mkdir(parents=True)
     assert _python(tmp_path, "import mislabel; print(callable(mislabel.load))") == "True"
-
-
-def test_a_wheel_has_every_module_and_data_file_under_the_one_name(tmp_path: Path) -> None:
-    root, source = Path(__file__).parent.parent, tmp_path / "source"
-    folders = ("tasks", "sweeps", "cluster", "analysis")
-    for name in (*folders, "src"):
-        shutil.copytree(
-            root / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("records", "*.egg-info")
-        )
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(root / name, source)
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(source)]
-    subprocess.run(build, check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
-    (wheel,) = tmp_path.glob("mislabel-*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert {name.split("/")[0] for name in names} == {"mislabel"}
-    modules = {f"mislabel/{path.relative_to(root)}" for folder in folders for path in (root / folder).rglob("*.py")}
-    specs = {f"mislabel/{path.relative_to(root)}" for path in (root / "sweeps" / "papers" / "specs").rglob("*.yaml")}
-    assert specs
-    assert specs | {"mislabel/tasks/data/cifar10_filenames.txt.xz"} <= names
-    assert {name for name in names if name.endswith(".py")} == modules | {"mislabel/__init__.py"}
 
 
 def test_the_command_line_starts_without_pandas() -> None:

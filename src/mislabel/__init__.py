@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mislabel.analysis.sweep import Sweep, load
 
+    __version__: str
+
 __all__ = ["Sweep", "load"]
 
 
@@ -28,4 +30,8 @@ def __getattr__(name: str) -> Any:
         from mislabel.analysis import sweep
 
         return getattr(sweep, name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("mislabel")
     raise AttributeError(f"module 'mislabel' has no attribute {name!r}")

@@ -1,42 +1,134 @@
-"""`mislabel doctor`: check that everything a sweep needs works on this machine."""
+"""`mislabel doctor`: check that everything a sweep needs, and everything its users import, works on this machine."""
 
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from importlib import import_module
+from functools import partial
+from importlib.metadata import PackageNotFoundError, requires, version
 
 import click
+from packaging.requirements import Requirement
 
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.errors import ExitCode
+
+# What users import in their own tasks and notebooks.
+_IMPORTS = ("torch", "torchvision", "numpy", "pandas", "pyarrow", "matplotlib", "optuna", "mlflow", "ray")
+
+
+class Broken(Exception):
+    """A check fails, and this is how to fix it."""
+
+    state = "fails"
+
+    def __init__(self, detail: str, fix: str) -> None:
+        self.fix = fix
+        super().__init__(detail)
+
+
+class Absent(Broken):
+    """An optional library is not installed."""
+
+    state = "absent"
 
 
 @click.command()
 @options.store
 @options.as_json
 def command(store: str, as_json: bool) -> int:
-    """Check versions, devices, the store, Ray and MLflow by using each briefly. Exit code 1 if a check fails."""
+    """Check imports, versions, devices, the store, training and Ray by using each briefly.
+
+    Every library is imported in a new Python, as a script of yours would import it. A check that fails says how to fix
+    it. Exit code 1 if a check fails.
+    """
     checks: dict[str, Callable[[], str]] = {
         "python": lambda: sys.version.split()[0],
+        "versions": declared_versions,
+        **{f"import {name}": partial(imported, name) for name in _IMPORTS},
+        "import plotly": _plotly,
         "tasks": _tasks,
         "torch": _torch,
         "store": lambda: _store(store),
         "training": _training,
         "ray": _ray,
-        "mlflow": lambda: str(import_module("mlflow").__version__),
     }
     rows = []
     for name, check in checks.items():
-        try:
-            rows.append((name, "ok", check()))
-        except Exception as error:
-            rows.append((name, "fails", f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"))
+        row = _row(name, check)
+        rows.append(row)
         if not as_json:
-            click.echo(f"{rows[-1][0]:<10}{rows[-1][1]:<7}{rows[-1][2]}")
+            click.echo(f"{name:<20}{row['state']:<7}{row['detail']}")
+            if row["fix"]:
+                click.echo(f"{'':<20}fix:   {row['fix']}")
     if as_json:
-        options.put_json([dict(zip(("check", "state", "detail"), row, strict=True)) for row in rows])
-    return ExitCode.FAILED if any(state == "fails" for _, state, _ in rows) else ExitCode.DONE
+        options.put_json(rows)
+    return ExitCode.FAILED if any(row["state"] == "fails" for row in rows) else ExitCode.DONE
+
+
+def _row(name: str, check: Callable[[], str]) -> dict[str, str]:
+    try:
+        return {"check": name, "state": "ok", "detail": check(), "fix": ""}
+    except Broken as broken:
+        return {"check": name, "state": broken.state, "detail": str(broken), "fix": broken.fix}
+    except Exception as error:
+        detail = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        return {"check": name, "state": "fails", "detail": detail, "fix": ""}
+
+
+def requirements() -> dict[str, Requirement]:
+    """By name, the libraries that Mislabel needs, with the versions it was tested with."""
+    found = map(Requirement, requires("mislabel") or ())
+    return {requirement.name: requirement for requirement in found if requirement.marker is None}
+
+
+def declared_versions() -> str:
+    """Check that the installed versions are among those that Mislabel declares."""
+    wrong = {}
+    needed = requirements()
+    for name, requirement in needed.items():
+        found = _version(name)
+        if not requirement.specifier.contains(found or "0", prereleases=True):
+            wrong[str(requirement)] = f"{name} {found or 'is not installed'}"
+    if wrong:
+        fix = " ".join(f'"{requirement}"' for requirement in wrong)
+        raise Broken(f"{', '.join(wrong.values())}; Mislabel needs {', '.join(wrong)}", f"pip install {fix}")
+    return f"{len(needed)} libraries have versions that Mislabel works with"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def imported(library: str) -> str:
+    """Import the library in a new Python, in the working directory; returns its version."""
+    code = f"import {library}; print({library}.__version__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return done.stdout.strip()
+    said = done.stderr.strip().splitlines()
+    raise Broken(said[-1] if said else f"Python ended with code {done.returncode}", _fix(library, done.stderr))
+
+
+def _plotly() -> str:
+    if _version("plotly") is None:
+        raise Absent("optional: optuna.visualization draws with it", 'pip install "mislabel[plots]"')
+    return imported("plotly")
+
+
+def _fix(library: str, said: str) -> str:
+    if library == "torchvision" and "torchvision::" in said:
+        return (
+            f"torchvision {_version('torchvision')} was built for another torch than {_version('torch')}. Install both "
+            "from one package index: pip install --force-reinstall torch torchvision --index-url ADDRESS. "
+            "Mislabel's own tasks work without this; your scripts can use "
+            "mislabel.tasks.data.torchvision_import.vision('datasets')"
+        )
+    return f'pip install --force-reinstall "{requirements().get(library, library)}"'
 
 
 def _tasks() -> str:
@@ -63,7 +155,7 @@ def _store(address: str) -> str:
         while not os.path.isdir(above):
             above = os.path.dirname(above)
         if not os.access(above, os.W_OK):
-            raise PermissionError(f"{address} can't be created: no permission to write to {above}")
+            raise Broken(f"{address} can't be created: no permission to write to {above}", "choose another --store")
         return f"{address} (does not exist yet, layout {SCHEMA})"
     store.prepare()
     return f"{address}, {len(store.names())} sweeps, layout {SCHEMA}"

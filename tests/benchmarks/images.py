@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mislabel.tasks.data.images import AbsentData, images
+from mislabel.tasks.data.images import images
 from mislabel.tasks.device import allocator
 from mislabel.tasks.images import image_training
 from mislabel.tasks.images.build_network import NetworkParams, build
@@ -21,6 +21,7 @@ from mislabel.tasks.images.image_training import ImageTraining
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Pack
 from mislabel.tasks.registry import find_task
+from tests.benchmarks.data import is_fetched
 from tests.benchmarks.figure import Figure
 
 _LANES = 16
@@ -36,7 +37,7 @@ class Params(ImageTraining, NetworkParams):
 def fully_connected_in_packs() -> Iterator[Figure]:
     """Two hidden layers on MNIST's 7 and 9, batches of 256: a pack of 16 lanes, one lane, and plain torch."""
     torch.set_num_threads(1)
-    if not _there("mnist"):
+    if not is_fetched("mnist"):
         return
     for width, bound in ((64, 2.0), (512, 1.0)):
         settings = {"data": "mnist", "classes": "7, 9", "batch": 256, "network": "fc", "width": width}
@@ -56,7 +57,7 @@ def steps_of_convolutions() -> Iterator[Figure]:
     """A step of one network, at the sizes of the papers."""
     torch.set_num_threads(1)
     for network, data, batch in (("cnn", "mnist", 512), ("resnet9", "cifar10", 64), ("wide_resnet", "cifar10", 256)):
-        if _there(data):
+        if is_fetched(data):
             settings = {"data": data, "batch": batch, "network": network}
             (seconds,) = _fastest(_training(settings, 1, 1), rounds=3)
             yield Figure(f"{network}, a batch of {batch}", seconds, "s per step")
@@ -65,7 +66,7 @@ def steps_of_convolutions() -> Iterator[Figure]:
 def segment_measurement() -> Iterator[Figure]:
     """The time that one frame of clean-priority learning adds to an epoch."""
     torch.set_num_threads(1)
-    if not _there("mnist"):
+    if not is_fetched("mnist"):
         return
     task = find_task("clean_priority.images")
     for network in ("fc", "cnn"):
@@ -83,13 +84,6 @@ def segment_measurement() -> Iterator[Figure]:
         epoch = stretch * steps / some
         yield Figure(f"clean_priority.images, {network}, an epoch", epoch, "s")
         yield Figure(f"clean_priority.images, {network}, a frame adds", 100 * frame / epoch, "% of an epoch", 15)
-
-
-def _there(data: str) -> bool:
-    try:
-        return bool(images(data))
-    except AbsentData:
-        return False
 
 
 def _training(settings: dict[str, Any], lanes: int, steps: int) -> Callable[[], None]:

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from mislabel.tasks.data.images import AbsentData, images
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.self_labeling.batches import Batches
 from mislabel.tasks.self_labeling.sane import Params, task
+from tests.benchmarks.data import is_fetched
 from tests.benchmarks.figure import Figure
 
 _ROUNDS = 8
@@ -40,10 +40,8 @@ def share_of_augmentation() -> Iterator[Figure]:
 
 def _settings() -> dict[str, str | int]:
     usual: dict[str, str | int] = {"network": "resnet20", "batch": 64, "dictionary": 4096, "view_size": 32}
-    try:
-        images("cifar10")
-    except AbsentData:
-        return usual  # the digits, enlarged
+    if not is_fetched("cifar10", instead="measured with enlarged digits instead"):
+        return usual
     return usual | {"data": "cifar10", "samples": 1000, "test_samples": 100}
 
 

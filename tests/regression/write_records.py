@@ -17,7 +17,7 @@ from mislabel.sweeps.papers.bundled import experiments, spec_path, sweep_name
 from tests.regression.command_line import call_for_json
 
 FILE = Path(__file__).parent / "records.json"
-RECORDS = Path(__file__).parent.parent.parent / "analysis" / "records"
+RECORDS = Path(__file__).parent.parent.parent / "records"
 _ESTIMATE = ("mean", "low", "high", "n", "theory", "holds", "verdict")
 _SUMMARY = ("mean", "std", "n", "low", "high", "runs", "diverged", "stopped", "step")
 
