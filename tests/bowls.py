@@ -10,7 +10,7 @@ import torch
 
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.plan.pack_size import LocalProfiler, Sizing
+from mislabel.sweeps.plan.pack_size import Profiler, Sizing
 from mislabel.sweeps.run.launch import Launch, Machine, prepare, run_inline
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Spec
@@ -62,7 +62,7 @@ def run(store: Store, show: Callable[[Launch], None] | None = None, retry: bool 
 def store_speeds(files: SweepFiles, seconds: dict[int, float]) -> None:
     """Store a speed for each width as if it had been measured."""
     cell = {name: parameter.default for name, parameter in BOWL.parameters.items()}
-    sizing = Sizing(BOWL, files, LocalProfiler(CPU), 1 << 30, 1)
+    sizing = Sizing(BOWL, files, Profiler(CPU), 1 << 30, 1)
     speed = {"measure_seconds": 0.0, "lane_bytes": 100, "more_may_pay": False}
     speeds = {sizing._key({**cell, "width": w}): {**speed, "run_step_seconds": {1: s}} for w, s in seconds.items()}
     files.write_json("speeds.json", speeds)

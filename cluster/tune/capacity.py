@@ -49,10 +49,10 @@ def worker_slots(resources: Resources, given: Machines | None = None) -> int:
     found = machines() if given is None else given
     slots = sum(_slots(machine, resources) for machine in found)
     if slots < 1:
-        needs = f"{resources.cpu:g} CPU and {resources.gpu:g} GPU"
-        raise MislabelError(
-            f"resources: a pack needs {needs}, but the cluster has {_kinds(found)}; ask for less, or add a machine"
-        )
+        needs = f"a pack needs {resources.cpu:g} CPU and {resources.gpu:g} GPU"
+        kinds = sorted({(machine.get("CPU", 0), machine.get("GPU", 0)) for machine in found})
+        has = " and ".join(f"machines with {cpu:g} CPU, {gpu:g} GPU" for cpu, gpu in kinds) or "no machines"
+        raise MislabelError(f"resources: {needs}, but the cluster has {has}; ask for less, or add a machine")
     return slots
 
 
@@ -83,11 +83,6 @@ def _slots(machine: Mapping[str, float], resources: Resources) -> int:
 
 def _times(whole: float, part: float) -> int:
     return int(whole / part + _ROUNDING)
-
-
-def _kinds(machines: Machines) -> str:
-    kinds = {(machine.get("CPU", 0), machine.get("GPU", 0)) for machine in machines}
-    return " and ".join(f"machines with {cpu:g} CPU, {gpu:g} GPU" for cpu, gpu in sorted(kinds)) or "no machines"
 
 
 class PackLimit:

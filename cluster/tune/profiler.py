@@ -12,11 +12,11 @@ from typing import Any
 import ray
 import torch
 
-from mislabel.cluster.tune.trainable import device_from_ray, limit_memory
+from mislabel.cluster.tune.trainable import prepared_device
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.plan.pack_size import ProfilerGone, Speed, measure_speed
+from mislabel.sweeps.plan.pack_size import Profiler, ProfilerGone, Speed, measure_speed
 from mislabel.sweeps.spec.model import Resources
-from mislabel.tasks.data.folder import choose_folder, chosen_folder
+from mislabel.tasks.data.folder import chosen_folder
 from mislabel.tasks.device.memory import device_name, memory_of
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.registry import find_task
@@ -29,12 +29,10 @@ _READY_SECONDS = 900.0
 _SAY_SECONDS = 10.0
 _PROFILE_SECONDS = 300.0
 
-_Place = tuple[str, str, int | None]
-"""Where the profiler runs: host, device, and a worker's share of the device's memory."""
 
-
-class RayProfiler:
+class RayProfiler(Profiler):
     def __init__(self, actor: Any, device: str, memory_bytes: int | None) -> None:
+        super().__init__(None)
         self._actor: Any = actor
         self.device = device
         self.memory_bytes = memory_bytes
@@ -67,7 +65,16 @@ def ray_profiler(resources: Resources) -> Iterator[RayProfiler]:
     options = {"num_cpus": resources.cpu, "num_gpus": resources.gpu, "max_restarts": 3, "max_task_retries": 3}
     actor = ray.remote(_Profiler).options(**options).remote(resources.cpu, resources.gpu, chosen_folder())
     try:
-        host, device, memory_bytes = _place(actor)
+        place = actor.place.remote()
+        if not ray.wait([place], timeout=_SAY_SECONDS)[0]:
+            _log.info("waiting for a free worker, to measure how many runs fit into a pack")
+        try:
+            host, device, memory_bytes = ray.get(place, timeout=_READY_SECONDS)
+        except ray.exceptions.RayError as error:
+            raise MislabelError(
+                f"no machine of the cluster had room for a pack within {_READY_SECONDS / 60:.0f} minutes "
+                f"({str(error).splitlines()[0]}); is another sweep using it all?"
+            ) from None
         if resources.gpu and device == "cpu":
             _log.warning("resources.gpu: torch finds no CUDA on %s; packs train on its CPU", host)
         yield RayProfiler(actor, device, memory_bytes)
@@ -75,28 +82,13 @@ def ray_profiler(resources: Resources) -> Iterator[RayProfiler]:
         ray.kill(actor)
 
 
-def _place(actor: Any) -> _Place:
-    place = actor.place.remote()
-    if not ray.wait([place], timeout=_SAY_SECONDS)[0]:
-        _log.info("waiting for a free worker, to measure how many runs fit into a pack")
-    try:
-        return ray.get(place, timeout=_READY_SECONDS)  # type: ignore[no-any-return]
-    except ray.exceptions.RayError as error:
-        raise MislabelError(
-            f"no machine of the cluster had room for a pack within {_READY_SECONDS / 60:.0f} minutes "
-            f"({str(error).splitlines()[0]}); is another sweep using it all?"
-        ) from None
-
-
 class _Profiler:
     def __init__(self, cpu: float, gpu: float, data: str | None) -> None:
-        choose_folder(data)
-        torch.set_num_threads(max(1, int(cpu)))
+        self._device = prepared_device(cpu, gpu, data)
         self._share = min(1.0, gpu)
-        self._device = device_from_ray()
-        limit_memory(self._device, self._share)
 
-    def place(self) -> _Place:
+    def place(self) -> tuple[str, str, int | None]:
+        """Where it runs: host, device, and a worker's share of the device's memory."""
         memory_bytes = int(self._share * memory_of(self._device)) if self._device.type == "cuda" else None
         return platform.node(), device_name(self._device), memory_bytes
 

@@ -32,7 +32,6 @@ from mislabel.tasks.data.folder import chosen_folder
 # Tune's own limit. The searcher decides how many packs run, as machines come and go.
 _MOST_PACKS = 10_000
 _VARIABLES = {
-    # Results and checkpoints go to the store: Tune keeps no record of its own.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",
     "TUNE_WARN_SLOW_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "1000000000",
@@ -116,10 +115,7 @@ def machine_on_ray(resources: Resources, workers: int | None) -> Iterator[tuple[
 def run_on_ray(
     driver: Driver, store: Store, resources: Resources, slots: int, show: Show, as_many_as_fit: bool = True
 ) -> None:
-    """Run until the driver is over or stopping, with `slots` packs at once.
-
-    With `as_many_as_fit`, the number of packs follows the machines as they come and go.
-    """
+    """Run the driver with `slots` packs at once. With `as_many_as_fit`, their number follows the machines."""
     with (
         configured(),
         remote_stopper(driver.stopper) as stopper,

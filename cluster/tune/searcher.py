@@ -32,7 +32,6 @@ class PackSearcher(Searcher):
 
     @property
     def idle_seconds(self) -> float:
-        """How long there has been no further pack to run."""
         return 0.0 if self._idle_since is None else time.monotonic() - self._idle_since
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:

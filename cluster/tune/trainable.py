@@ -23,9 +23,7 @@ class PackTrainable(tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         self._config = config
         self._reports: Iterator[Report] | None = None
-        torch.set_num_threads(max(1, int(config["cpu"])))
-        choose_folder(config["data"])
-        limit_memory(device_from_ray(), config["gpu"])
+        self._device = prepared_device(config["cpu"], config["gpu"], config["data"])
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         self.setup(new_config)
@@ -49,7 +47,7 @@ class PackTrainable(tune.Trainable):
         except StoreError as error:
             return iter([StoreBroken(order.id, error=str(error))])
         return reports(
-            order, files, device_from_ray(), config["objectives"], config["lane_stopper"],
+            order, files, self._device, config["objectives"], config["lane_stopper"],
             lambda: has_to_halt(config["halt_key"], order.id), config["gpu"] or 1.0,
         )  # fmt: skip
 
@@ -59,7 +57,11 @@ def device_from_ray() -> torch.device:
     return torch.device("cuda" if ray.get_gpu_ids() and torch.cuda.is_available() else "cpu")
 
 
-def limit_memory(device: torch.device, share: float) -> None:
-    """Let this process use no more than its share of a GPU's memory. Ray counts shares but does not enforce them."""
-    if device.type == "cuda" and share < 1:
-        torch.cuda.set_per_process_memory_fraction(share)
+def prepared_device(cpu: float, gpu: float, data: str | None) -> torch.device:
+    """Let this actor use no more than its share of the machine, and the driver's data folder; returns its device."""
+    choose_folder(data)
+    torch.set_num_threads(max(1, int(cpu)))
+    device = device_from_ray()
+    if device.type == "cuda" and gpu < 1:  # Ray counts shares of a GPU but does not enforce them
+        torch.cuda.set_per_process_memory_fraction(gpu)
+    return device

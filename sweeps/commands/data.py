@@ -147,25 +147,18 @@ def check(names: tuple[str, ...], folder: str | None) -> int:
 @contextmanager
 def _shown() -> Iterator[Callable[[str, int, int], None]]:
     """Show progress on stderr: a bar on a terminal, otherwise one line per file."""
-    if not sys.stderr.isatty():
-        shown = set()
-
-        def show_once(what: str, done: int, total: int) -> None:
-            if what not in shown:
-                shown.add(what)
-                say(f"{what} …")
-
-        yield show_once
-        return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+    lines = not sys.stderr.isatty()
     parts = (TextColumn("{task.description}"), BarColumn(bar_width=24), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*parts, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*parts, console=Console(stderr=True), transient=True, disable=lines) as progress:
         bars: dict[str, Any] = {}
 
         def show(what: str, done: int, total: int) -> None:
             if what not in bars:
+                if lines:
+                    say(f"{what} …")
                 bars[what] = progress.add_task(what, total=total or None)
             progress.update(bars[what], completed=done, total=total or None)
 

@@ -76,21 +76,15 @@ def cli(debug: bool, verbose: bool) -> None:
     Results are printed to stdout, everything else to stderr. Exit code 0: done; 1: some runs failed, or the
     store did; 2: wrong usage or spec, nothing was run; 130: interrupted, the same command continues.
     """
-    _show_messages(verbose)
-
-
-class _Stderr(logging.Handler):
-    """Shows log messages to people."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        click.echo(record.getMessage(), err=True)
-
-
-def _show_messages(verbose: bool) -> None:
     logger = logging.getLogger("mislabel")
     logger.setLevel(logging.DEBUG if verbose else logging.INFO)
     if not any(isinstance(handler, _Stderr) for handler in logger.handlers):
         logger.addHandler(_Stderr())
+
+
+class _Stderr(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(record.getMessage(), err=True)
 
 
 def main() -> None:
@@ -106,20 +100,16 @@ def main() -> None:
         if debug:
             raise
         click.echo(f"mislabel: {error}", err=True)
-        sys.exit(_exit_code(error))
+        from mislabel.cluster.queue.fair_share import TICKET
+
+        # A driver that the head's queue started asks to be restarted if the error may pass.
+        sys.exit(ExitCode.CRASHED if error.retry and TICKET in os.environ else error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(ExitCode.FAILED)
     except Exception:
         traceback.print_exc()
         sys.exit(ExitCode.CRASHED)
-
-
-def _exit_code(error: MislabelError) -> ExitCode:
-    """A driver that the head's queue started asks to be restarted if the error may pass."""
-    from mislabel.cluster.queue.fair_share import TICKET
-
-    return ExitCode.CRASHED if error.retry and TICKET in os.environ else error.exit_code
 
 
 if __name__ == "__main__":

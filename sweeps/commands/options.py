@@ -4,11 +4,14 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
+
+from mislabel.sweeps.errors import MislabelError
 
 store = click.option(
     "--store", default="results", envvar="MISLABEL_STORE", show_default=True, show_envvar=True, metavar="ADDRESS",
@@ -118,6 +121,16 @@ def _store_here(default: str) -> str:
 def say(text: str) -> None:
     """Print a message to stderr; stdout is for data."""
     click.echo(text, err=True)
+
+
+def write_file(path: str, data: bytes, message: str) -> None:
+    """Write a file that a command creates, say so, and print its path."""
+    try:
+        Path(path).write_bytes(data)
+    except OSError as error:
+        raise MislabelError(f"{path}: can't be written: {error.strerror or error}") from None
+    say(message)
+    click.echo(path)
 
 
 def put_json(value: Any) -> None:

@@ -88,7 +88,8 @@ def _text(plan: "Plan") -> str:
     sizes = sorted({group.size for group in plan.groups.values()})
     shown = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}" if sizes else "0"
     spec = plan.spec
-    steps, time = f"{plan.run_steps:,} run-steps", estimated(plan.expected_seconds)
+    steps = sum(group.missing * group.steps for group in plan.groups.values())
+    time = estimated(plan.expected_seconds)
     shapes, resumed = count(len(plan.groups), "shape"), count(len(plan.resumed), "checkpoint")
     firsts = f"{count(len(spec.try_first), 'cell')} to try first" if spec.try_first else ""
     learned = f"learns from {', '.join(spec.start_from)}" if spec.start_from else ""
@@ -104,7 +105,7 @@ def _text(plan: "Plan") -> str:
         ("stopping", stopping_in_words(spec)),
         ("budget", " or ".join(filter(None, (runs, wall)))),
         ("in store", f"{plan.runs - plan.missing:,}"),
-        ("to run", f"{plan.missing:,} ({steps})"),
+        ("to run", f"{plan.missing:,} ({steps:,} run-steps)"),
         ("packs", f"{plan.packs:,} of {shown} runs, {shapes}, {resumed} to continue from"),
         ("memory", f"{amount(plan.pack_bytes)} in the largest pack"),
         ("elsewhere", ", ".join(f"{n:,} of these in {name}, to be copied" for name, n in plan.elsewhere.items())),

@@ -1,7 +1,5 @@
 """`mislabel report`: write a sweep's report as one HTML file."""
 
-from pathlib import Path
-
 import click
 
 from mislabel.sweeps.commands import options
@@ -26,13 +24,6 @@ def command(name: str, store: str, metrics: tuple[str, ...], out: str | None) ->
     """
     import mislabel
     from mislabel.analysis.report.report import report_of
-    from mislabel.sweeps.errors import MislabelError
 
     path = out or f"{name}.html"
-    text = report_of(mislabel.load(store, name), metrics)
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise MislabelError(f"{path}: can't be written: {error.strerror or error}") from None
-    options.say(f"report: {path}")
-    click.echo(path)
+    options.write_file(path, report_of(mislabel.load(store, name), metrics).encode(), f"report: {path}")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -92,7 +93,7 @@ def run_and_report(
     """Run the sweep with a progress bar and an MLflow view; returns the exit code."""
     from mislabel.sweeps.run.launch import run_sweep
 
-    result = run_sweep(spec, task, store, venue.host, retry_failed, Terminal(spec, tracking_uri).showing)
+    result = run_sweep(spec, task, store, venue.host, retry_failed, partial(_showing, tracking_uri))
     reason = result.driver.stop_reason if result.driver else None
     if reason and reason.exit_code is not None:
         return reason.exit_code
@@ -158,50 +159,48 @@ class Venue:
                 yield found
 
 
-@dataclass(frozen=True)
-class Terminal:
-    """Shows a launch to people and keeps its MLflow view up to date; see `sweeps.run.launch.Observer`."""
+@contextmanager
+def _showing(
+    tracking_uri: str | None, plan: "Plan", files: "SweepFiles", driver: "Driver | None"
+) -> Iterator[Callable[[], None]]:
+    """Show a launch to people and keep its MLflow view up to date; see `sweeps.run.launch.Observer`."""
+    from mislabel.analysis.mlflow_view.view import following
 
-    spec: "Spec"
-    tracking_uri: str | None
-
-    @contextmanager
-    def showing(self, plan: "Plan", files: "SweepFiles", driver: "Driver | None") -> Iterator[Callable[[], None]]:
-        from mislabel.analysis.mlflow_view.view import following
-
-        self._say_plan(plan, complete=driver is None)
-        with following(files, self.tracking_uri):
-            if driver is None:
-                yield lambda: None
-                return
-            with progress_line(driver, self.spec) as update:
-                yield update
-        self._say_end(driver)
-
-    def _say_plan(self, plan: "Plan", complete: bool) -> None:
-        cells, seeds, runs = count(plan.cells, "cell"), count(self.spec.seeds.count, "seed"), count(plan.runs, "run")
-        has = plan.runs - plan.missing
-        text = f"{self.spec.name}: {cells} × {seeds} = {runs}" + (f", {has:,} in the store already" if has else "")
-        if complete:
-            _log.info("%s; nothing to run", text)
+    _say_plan(plan, complete=driver is None)
+    with following(files, tracking_uri):
+        if driver is None:
+            yield lambda: None
             return
-        resumed = f", {len(plan.resumed)} of them from a checkpoint" if plan.resumed else ""
-        packs = f"{count(plan.packs, 'pack')} on {count(plan.workers, 'worker')}{resumed}"
-        _log.info("%s; %s, %s", text, packs, estimated(plan.expected_seconds))
+        with progress_line(driver) as update:
+            yield update
+    _say_end(driver)
 
-    def _say_end(self, driver: "Driver") -> None:
-        from mislabel.sweeps.store.outcome import StopCause
 
-        for run, error in list(driver.errors.items())[:5]:
-            _log.warning("run %s failed: %s", run, error.splitlines()[0])
-        if driver.stop_reason and not driver.broken:
-            larger = " with a larger one" if driver.stop_reason.cause is StopCause.RUNS_USED_UP else ""
-            _log.info("stopped: %s; the same command%s continues", driver.stop_reason.text, larger)
-        progress = driver.progress
-        ended = ", ".join(f"{n:,} {status}" for status, n in sorted(progress.statuses.items())) or "none ended"
-        rate = f" ({1e6 * progress.elapsed / progress.steps_done:,.2f} µs per run-step)" if progress.steps_done else ""
-        runs = count(sum(progress.statuses.values()), "run")
-        _log.info("%s in %s: %s%s", runs, duration(progress.elapsed), ended, rate)
+def _say_plan(plan: "Plan", complete: bool) -> None:
+    cells, seeds, runs = count(plan.cells, "cell"), count(plan.spec.seeds.count, "seed"), count(plan.runs, "run")
+    has = plan.runs - plan.missing
+    text = f"{plan.spec.name}: {cells} × {seeds} = {runs}" + (f", {has:,} in the store already" if has else "")
+    if complete:
+        _log.info("%s; nothing to run", text)
+        return
+    resumed = f", {len(plan.resumed)} of them from a checkpoint" if plan.resumed else ""
+    packs = f"{count(plan.packs, 'pack')} on {count(plan.workers, 'worker')}{resumed}"
+    _log.info("%s; %s, %s", text, packs, estimated(plan.expected_seconds))
+
+
+def _say_end(driver: "Driver") -> None:
+    from mislabel.sweeps.store.outcome import StopCause
+
+    for run, error in list(driver.errors.items())[:5]:
+        _log.warning("run %s failed: %s", run, error.splitlines()[0])
+    if driver.stop_reason and not driver.broken:
+        larger = " with a larger one" if driver.stop_reason.cause is StopCause.RUNS_USED_UP else ""
+        _log.info("stopped: %s; the same command%s continues", driver.stop_reason.text, larger)
+    progress = driver.progress
+    ended = ", ".join(f"{n:,} {status}" for status, n in sorted(progress.statuses.items())) or "none ended"
+    rate = f" ({1e6 * progress.elapsed / progress.steps_done:,.2f} µs per run-step)" if progress.steps_done else ""
+    runs = count(sum(progress.statuses.values()), "run")
+    _log.info("%s in %s: %s%s", runs, duration(progress.elapsed), ended, rate)
 
 
 def tracking_uri_of(store: "Store", given: str | None) -> str | None:

@@ -12,7 +12,6 @@ from mislabel.sweeps.formatting import duration, value_text
 
 if TYPE_CHECKING:
     from mislabel.sweeps.run.driver import Driver
-    from mislabel.sweeps.spec.model import Spec
 
 _LINE_SECONDS = 10.0
 
@@ -28,7 +27,7 @@ def columns(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
 
 
-def progress_text(driver: "Driver", spec: "Spec") -> str:
+def progress_text(driver: "Driver") -> str:
     """One line: runs done, running, failed, rate, time left, best cell so far."""
     from mislabel.sweeps.store.outcome import Status
 
@@ -43,7 +42,7 @@ def progress_text(driver: "Driver", spec: "Spec") -> str:
         parts.append(f"{duration(progress.seconds_left)} left")
     if driver.means.best:
         at = ", ".join(f"{name} {value_text(value)}" for name, value in driver.best_cell.items())
-        parts.append(f"best {spec.metric[0].name} {value_text(driver.means.best[0])}" + (f" at {at}" if at else ""))
+        parts.append(f"best {driver.means.names[0]} {value_text(driver.means.best[0])}" + (f" at {at}" if at else ""))
     if driver.stop_reason:
         parts.append("stopping: saving checkpoints")
     return " · ".join(parts)
@@ -74,11 +73,11 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def progress_line(driver: "Driver", spec: "Spec") -> Iterator[Callable[[], None]]:
+def progress_line(driver: "Driver") -> Iterator[Callable[[], None]]:
     """Show progress on stderr at each call: a bar on a terminal, otherwise a line every ten seconds."""
     if not sys.stderr.isatty():
         write = _now_and_then()
-        yield lambda: write(progress_text(driver, spec))
+        yield lambda: write(progress_text(driver))
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
@@ -86,5 +85,5 @@ def progress_line(driver: "Driver", spec: "Spec") -> Iterator[Callable[[], None]
     percentage, description = TextColumn("{task.percentage:>3.0f} %"), TextColumn("{task.description}")
     parts = (SpinnerColumn(), BarColumn(bar_width=24), percentage, description)
     with Progress(*parts, console=Console(stderr=True), transient=True, refresh_per_second=4) as progress:
-        bar = progress.add_task(progress_text(driver, spec), total=1.0)
-        yield lambda: progress.update(bar, description=progress_text(driver, spec), completed=driver.progress.share)
+        bar = progress.add_task(progress_text(driver), total=1.0)
+        yield lambda: progress.update(bar, description=progress_text(driver), completed=driver.progress.share)

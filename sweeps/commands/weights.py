@@ -39,13 +39,8 @@ def command(name: str, run: str | None, store: str, out: str | None) -> None:
     if data is None:
         hint = nearest(run, kept) or f"; `mislabel weights {name}` lists the runs that have weights"
         raise MislabelError(f"{name} has no weights of run {run!r}{hint}")
-    path = Path(out or f"{name}-{run}.pt")
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise MislabelError(f"{path}: can't be written: {error.strerror}") from None
-    options.say(f"weights: {path}, {len(data):,} bytes")
-    click.echo(path)
+    path = str(Path(out or f"{name}-{run}.pt"))
+    options.write_file(path, data, f"weights: {path}, {len(data):,} bytes")
 
 
 def _listed(store: str, name: str, kept: list[str]) -> str:

@@ -40,8 +40,6 @@ class Backlog:
         self._step_seconds = {s: group.seconds_per_run / group.steps for s, group in missing.items()} if known else {}
         """Seconds of a run-step by shape, including its part of the measurements; empty unless all shapes are known."""
 
-    # Sizes and costs
-
     def expect(self, cells: Cells, runs: Mapping[Shape, int]) -> None:
         """Choose pack sizes for the shapes of these cells, from the number of runs that are expected of each."""
         values = {shape: i for i, shape in enumerate(shapes_of(self.plan.task, cells)) if shape in runs}
@@ -65,8 +63,6 @@ class Backlog:
             return 1.0
         known = None if values is None else costs.get(shape_of(self.plan.task, values))
         return sum(costs.values()) / len(costs) if known is None else known
-
-    # Packs
 
     def missing_seeds(self, cell: str) -> list[int]:
         """The cell's seeds that are missing in the store and that this launch has not begun."""
@@ -93,10 +89,7 @@ class Backlog:
             yield self._order(rows, resume=(pack,))
 
     def _new(self, chunks: Iterable[Cells]) -> Iterator[PackOrder]:
-        """Packs of one shape each.
-
-        If a stopping rule compares cells, a cell that does not fit into the rest of a pack starts the next pack.
-        """
+        """Packs of one shape each. If a rule compares cells, a cell that does not fit into a pack starts a new one."""
         rule = self.plan.spec.early_terminate
         whole_cells = rule is not None and rule.per == "cell"
         filling: dict[Shape, list[Row]] = defaultdict(list)

@@ -75,7 +75,15 @@ def refuse_other_data(task: Task[Any], order: PackOrder) -> None:
     other = {name: here for name, there in order.data.items() if (here := _checksum(name, there)) != there}
     # The task may read every image to answer, so we ask only if a checksum differs.
     if other and (wrong := _read(task, order, list(other))):
-        raise OtherDataError("; ".join(_difference(name, other[name], order.data[name]) for name in wrong))
+        folder = data_folder()
+        raise OtherDataError(
+            "; ".join(
+                f"on {platform.node()}, {name} has other contents ({other[name][:_SHOWN]}) than where the sweep was "
+                f"launched ({order.data[name][:_SHOWN]}); remove it from {shown(folder)} there, then copy it from "
+                f"where the sweep was launched or fetch it with: {AbsentData(name, folder).command}"
+                for name in wrong
+            )
+        )
 
 
 def _checksum(name: str, otherwise: str) -> str:
@@ -95,12 +103,3 @@ def _read(task: Task[Any], order: PackOrder, names: list[str]) -> list[str]:
     except DataError:  # the data set lacks something that the run needs
         return names
     return [name for name in names if found.get(name, order.data[name]) != order.data[name]]
-
-
-def _difference(name: str, here: str, there: str) -> str:
-    folder = data_folder()
-    return (
-        f"on {platform.node()}, {name} has other contents ({here[:_SHOWN]}) than where the sweep was launched "
-        f"({there[:_SHOWN]}); remove it from {shown(folder)} there, then copy it from where the sweep was launched "
-        f"or fetch it with: {AbsentData(name, folder).command}"
-    )

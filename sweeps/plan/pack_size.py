@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -32,7 +32,7 @@ _ENOUGH_SECONDS = 0.03
 _LONGEST_SECONDS = 1.5
 # A lane with steps this slow keeps the device busy alone: more lanes would gain nothing.
 _SLOW_SECONDS = 0.25
-# After measuring for this long, further shapes use the speed of the nearest known shape.
+# After measuring for this long, further shapes use the speed of the known shape that is nearest in size.
 _LONGEST_IN_ALL_SECONDS = 15.0
 # Packs train for at most about this long if they can be smaller, so that results and checkpoints come early enough.
 _LONGEST_PACK_SECONDS = 600.0
@@ -67,29 +67,20 @@ class Speed:
 UNKNOWN_SPEED = Speed({1: 0.0}, 0.0, 1, more_may_pay=False)
 
 
-class Profiler(Protocol):
-    """Measures pack sizes, on a device like those that packs will train on."""
-
-    @property
-    def device(self) -> str:
-        """The device's name. Measurements of one device say nothing about another."""
-
-    def profile(self, task: Task[Any], values: Mapping[str, Value], memory_bytes: int, most: int) -> Speed:
-        """See `measure_speed`. Raises ProfilerGone if nothing can be measured any more."""
-
-
 class ProfilerGone(Exception):
-    """The profiler has given its resources to the workers."""
+    """The profiler has no device, or has given it to the workers."""
 
 
-class LocalProfiler:
-    """Measures on a device of this machine, or nothing if the device is None."""
+class Profiler:
+    """Measures pack sizes in this process, on a device like those that packs will train on; None if it has none."""
 
     def __init__(self, device: torch.device | None) -> None:
         self._device = device
         self.device = device_name(device) if device else "none"
+        """The device's name. Measurements of one device say nothing about another."""
 
     def profile(self, task: Task[Any], values: Mapping[str, Value], memory_bytes: int, most: int) -> Speed:
+        """See `measure_speed`. Raises ProfilerGone if nothing can be measured any more."""
         if self._device is None:
             raise ProfilerGone
         return measure_speed(task, values, self._device, memory_bytes, most)
@@ -112,10 +103,7 @@ class Sizing:
             self._known[key] = Speed(**value)
 
     def speed(self, values: Mapping[str, Value], lanes: int) -> Speed:
-        """The speed of this cell's shape in packs of up to that many lanes.
-
-        After 15 s of measuring, further shapes get the speed of the known shape that is nearest in size.
-        """
+        """The speed of this cell's shape in packs of up to that many lanes."""
         key = self._key(values)
         known = self._known.get(key)
         if known is None or (known.more_may_pay and lanes >= PACK_SIZES[len(known.run_step_seconds)]):
@@ -184,7 +172,9 @@ def measure_speed(
         if size > most:
             return Speed(seconds, measure_seconds, lane_bytes, more_may_pay=True)
         try:
-            seconds[size], measure_seconds = _lane_seconds(task, settings, size, device)
+            pack = Pack(task, Lanes([settings] * size, range(size), device))
+            seconds[size] = _step_seconds(pack, settings.steps) / size
+            measure_seconds = _measure_seconds(pack) / size
         except Exception as error:
             if seconds and is_out_of_memory(error):
                 break
@@ -211,12 +201,6 @@ def _alone(task: Task[Any], settings: Any, device: torch.device) -> Speed:
 
     peak = peak_bytes(device, work)
     return Speed({1: times[0]}, times[1], peak, more_may_pay=False)
-
-
-def _lane_seconds(task: Task[Any], settings: Any, size: int, device: torch.device) -> tuple[float, float]:
-    """Seconds per lane for a step of a pack of this size, and to measure it."""
-    pack = Pack(task, Lanes([settings] * size, range(size), device))
-    return _step_seconds(pack, settings.steps) / size, _measure_seconds(pack) / size
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 """What a sweep has to run: its cells and seeds, minus the runs in the store, counted by shape."""
 
 import itertools
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -46,10 +47,6 @@ class Group:
     lane_bytes: int = 0
 
     @property
-    def packs(self) -> int:
-        return -(-self.missing // self.size)
-
-    @property
     def steps(self) -> int:
         return int(self.values["steps"])
 
@@ -89,7 +86,7 @@ class Plan:
 
     @property
     def packs(self) -> int:
-        return max(len(self.resumed), sum(group.packs for group in self.groups.values()))
+        return max(len(self.resumed), sum(math.ceil(group.missing / group.size) for group in self.groups.values()))
 
     @property
     def pack_bytes(self) -> int:
@@ -101,10 +98,6 @@ class Plan:
         work = sum(group.missing * group.seconds_per_run for group in self.groups.values())
         longest = max((min(g.size, g.missing) * g.seconds_per_run for g in self.groups.values()), default=0.0)
         return max(work / self.workers, longest)
-
-    @property
-    def run_steps(self) -> int:
-        return sum(group.missing * group.steps for group in self.groups.values())
 
 
 def make_plan(spec: Spec, task: Task[Any], index: RunIndex, files: SweepFiles, retry: bool = False) -> Plan:

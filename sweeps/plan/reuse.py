@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from mislabel.sweeps.cells.space import Space
@@ -14,9 +12,8 @@ from mislabel.sweeps.plan.data_check import changed_data
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from mislabel.sweeps.store.outcome import ENDED
 from mislabel.sweeps.store.run_index import RunIndex
-from mislabel.sweeps.store.store import Store, SweepFiles
+from mislabel.sweeps.store.store import Store
 from mislabel.sweeps.store.tables import TABLES
-from mislabel.tasks.task import Task
 
 
 def reuse(space: Space, store: Store, index: RunIndex, data: Mapping[str, str]) -> dict[str, int]:
@@ -27,14 +24,17 @@ def reuse(space: Space, store: Store, index: RunIndex, data: Mapping[str, str]) 
     reused = {}
     files = store.sweep(space.spec.name)
     for name, runs in reusable_runs(space, store, index, data).items():
-        donor = store.sweep(name)
-        tables = _tables(donor, runs, space.task)
-        if tables:
-            for launch in set(donor.names("launches")) - set(files.names("launches")):
-                files.write_json(f"launches/{launch}", donor.read_json(f"launches/{launch}") or {})
-            files.write_results(tables)
-            index.add(tables["runs"])
-            reused[name] = len(runs)
+        donor, chosen = store.sweep(name), pc.field("run_id").isin(runs)
+        try:
+            tables = {t: donor.read(t, where=chosen) for t in TABLES if t != "runs" and donor.parts(t)}
+            tables["runs"] = donor.read_filled(space.task.earlier, where=chosen)
+        except StoreError:  # a part is damaged
+            continue
+        for launch in set(donor.names("launches")) - set(files.names("launches")):
+            files.write_json(f"launches/{launch}", donor.read_json(f"launches/{launch}") or {})
+        files.write_results(tables)
+        index.add(tables["runs"])
+        reused[name] = len(runs)
     return reused
 
 
@@ -70,12 +70,3 @@ def _donors(spec: Spec, store: Store, data: Mapping[str, str]) -> dict[str, str]
             rows = files.read("runs", ["run_id"], pc.field("status").isin(list(ENDED)))
             donors |= dict.fromkeys(rows["run_id"].to_pylist(), name)
     return donors
-
-
-def _tables(donor: SweepFiles, runs: list[str], task: Task[Any]) -> dict[str, pa.Table]:
-    """All rows of these runs; empty if a part is damaged."""
-    chosen = pc.field("run_id").isin(runs)
-    with suppress(StoreError):
-        others = {table: donor.read(table, where=chosen) for table in TABLES if table != "runs" and donor.parts(table)}
-        return {**others, "runs": donor.read_filled(task.earlier, where=chosen)}
-    return {}

@@ -8,19 +8,15 @@ ends when one cell is left or all have `up_to` seeds. Cells that diverged, faile
 """
 
 import math
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from scipy import stats
 
 from mislabel.sweeps.cells.space import branch_of
-from mislabel.sweeps.plan.backlog import Backlog
-from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.plan.plan import Shape, shapes_of
-from mislabel.sweeps.plan.sources import Source, cells_from
 from mislabel.sweeps.spec.model import Spec
-from mislabel.sweeps.store.cell_means import Mean, Means
+from mislabel.sweeps.store.cell_means import Means
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.tasks.parameters import Value
 
@@ -31,23 +27,17 @@ _ERROR = 0.05
 class Race:
     """One race in each branch of a sweep. Its decisions depend on the means alone, so a restart changes nothing."""
 
-    def __init__(self, spec: Spec, means: Means) -> None:
+    def __init__(self, spec: Spec, means: Means, branches: Iterable[Iterable[str]]) -> None:
+        """Start the race of these cells, all of which have ended with the seeds of the spec."""
         assert spec.seeds.up_to is not None
         self.means = means
         self.seeds = spec.seeds.count
         """How many seeds the cells in the race have."""
-        self.racing: list[list[str]] = []
+        self.racing = [self._comparable(cells) for cells in branches]
         """The cells in the race by branch; the leader comes first."""
         self._up_to = spec.seeds.up_to
         self._level = _ERROR / max(1, math.ceil(math.log2(self._up_to / self.seeds)))
         self._sign = 1 if means.goal == "minimize" else -1
-        self._begun = False
-
-    def begin(self, branches: Iterable[Iterable[str]]) -> None:
-        """Start the race of these cells, all of which have ended with the seeds of the spec."""
-        if not self._begun:
-            self.racing = [self._comparable(cells) for cells in branches]
-            self._begun = True
 
     def next_round(self) -> list[str]:
         """The cells that get more seeds now; empty if the race is over. Call this again when they have ended."""
@@ -79,67 +69,12 @@ class Race:
         return [cells[leader], *(cell for i, cell in enumerate(cells) if i != leader and not worse[i])]
 
 
-class SeedRaceSource:
-    """The packs of another source; once all its cells have ended, the packs of a race between them."""
-
-    def __init__(self, source: Source, backlog: Backlog, means: Means) -> None:
-        self.backlog = backlog
-        self.plan = backlog.plan
-        self.race = Race(self.plan.spec, means)
-        self._source = source
-        self._ready: deque[PackOrder] = deque()
-        self._running: set[str] = set()
-        """Cells with runs that were handed out and have not ended."""
-        self._axes = list(self.plan.spec.axes())
-        self._cells = backlog.index.cells(self._axes)
-        """Every cell, with the values of its axes."""
-
-    def next(self) -> PackOrder | None:
-        order = self._source.next()
-        if order is None:
-            if not self._ready and not self._running:
-                self._ready.extend(self._round())
-            order = self._ready.popleft() if self._ready else None
-        if order is not None:
-            self._note(order)
-        return order
-
-    def ended(self, cell: str, mean: Mean) -> None:
-        self._running.discard(cell)
-        self._source.ended(cell, mean)
-
-    def _note(self, order: PackOrder) -> None:
-        self._running.update(order.cells)
-        for lane, cell in enumerate(order.cells):
-            if cell not in self._cells:
-                values = order.values(lane)
-                self._cells[cell] = {name: values[name] for name in self._axes}
-
-    def _round(self) -> Iterator[PackOrder]:
-        self.race.begin(cells_by_branch(self.plan.spec, self._cells))
-        contenders = self.race.next_round()
-        if not contenders:
-            return
-        parameters = self.plan.task.parameters
-        values = {
-            cell: {name: parameters[name].typed(value) for name, value in self._cells[cell].items()}
-            for cell in sorted(contenders)
-        }
-        cells = cells_from(values, self.plan.space)
-        runs: Counter[Shape] = Counter()
-        for cell, shape in zip(cells.ids, shapes_of(self.plan.task, cells), strict=True):
-            runs[shape] += len(self.backlog.missing_seeds(cell))
-        self.backlog.expect(cells, runs)
-        yield from self.backlog.orders(lambda: [cells])
-
-
 def race_is_on(spec: Spec, index: RunIndex, retry: bool) -> bool:
     """Whether some cells of a sweep whose runs have all ended still get more seeds."""
     if spec.seeds.up_to is None:
         return False
-    race = Race(spec, Means(spec, index, retry))
-    race.begin(cells_by_branch(spec, index.cells(list(spec.axes()))))
-    return bool(race.next_round())
+    branches = cells_by_branch(spec, index.cells(list(spec.axes())))
+    return bool(Race(spec, Means(spec, index, retry), branches).next_round())
 
 
 def cells_by_branch(spec: Spec, cells: Mapping[str, Mapping[str, Value]]) -> list[list[str]]:

@@ -1,14 +1,15 @@
 """Where packs come from: cells that are known beforehand, or cells that a search proposes as results arrive."""
 
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Protocol
 
 from mislabel.sweeps.cells.space import Cells, Space
 from mislabel.sweeps.plan.backlog import Backlog
 from mislabel.sweeps.plan.pack_order import PackOrder
-from mislabel.sweeps.plan.plan import shapes_of
+from mislabel.sweeps.plan.plan import Shape, shapes_of
+from mislabel.sweeps.plan.seed_race import Race, cells_by_branch
 from mislabel.sweeps.store.cell_means import Mean, Means
 from mislabel.tasks.parameters import Value
 
@@ -113,9 +114,61 @@ class SearchSource:
         cells = cells_from({cell: proposal.values for cell, proposal in missing.items()}, self.plan.space)
         runs = max(1, self.search.limit) * self.plan.spec.seeds.count
         new = {shape: runs for shape in shapes_of(self.plan.task, cells) if shape not in self.backlog.groups}
-        if new:
-            self.backlog.expect(cells, new)
+        self.backlog.expect(cells, new)
         self._ready.extend(self.backlog.orders(lambda: [cells]))
+
+
+class SeedRaceSource:
+    """The packs of another source; once all its cells have ended, the packs of a race between them."""
+
+    def __init__(self, source: Source, backlog: Backlog, means: Means) -> None:
+        self.backlog = backlog
+        self.plan = backlog.plan
+        self._means = means
+        self._race: Race | None = None
+        self._source = source
+        self._ready: deque[PackOrder] = deque()
+        self._running: set[str] = set()
+        """Cells with runs that were handed out and have not ended."""
+        self._axes = list(self.plan.spec.axes())
+        self._cells = backlog.index.cells(self._axes)
+        """Every cell, with the values of its axes."""
+
+    def next(self) -> PackOrder | None:
+        order = self._source.next()
+        if order is None:
+            if not self._ready and not self._running:
+                self._ready.extend(self._round())
+            order = self._ready.popleft() if self._ready else None
+        if order is not None:
+            self._running.update(order.cells)
+            for lane, cell in enumerate(order.cells):
+                if cell not in self._cells:
+                    values = order.values(lane)
+                    self._cells[cell] = {name: values[name] for name in self._axes}
+        return order
+
+    def ended(self, cell: str, mean: Mean) -> None:
+        self._running.discard(cell)
+        self._source.ended(cell, mean)
+
+    def _round(self) -> Iterator[PackOrder]:
+        spec = self.plan.spec
+        self._race = self._race or Race(spec, self._means, cells_by_branch(spec, self._cells))
+        contenders = self._race.next_round()
+        if not contenders:
+            return
+        parameters = self.plan.task.parameters
+        values = {
+            cell: {name: parameters[name].typed(value) for name, value in self._cells[cell].items()}
+            for cell in sorted(contenders)
+        }
+        cells = cells_from(values, self.plan.space)
+        runs: Counter[Shape] = Counter()
+        for cell, shape in zip(cells.ids, shapes_of(self.plan.task, cells), strict=True):
+            runs[shape] += len(self.backlog.missing_seeds(cell))
+        self.backlog.expect(cells, runs)
+        yield from self.backlog.orders(lambda: [cells])
 
 
 def cells_from(values: Mapping[str, Mapping[str, Value]], space: Space) -> Cells:

@@ -27,8 +27,6 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Progress:
-    """How far a sweep is: runs, work, rate and time left."""
-
     runs: int
     work: float
     """Work of the runs that were missing at the start, minus the steps that early ends saved: see Backlog.work."""

@@ -34,24 +34,22 @@ class Heartbeat:
     def beat(self, state: str = "running") -> None:
         """Write the progress, at most every two seconds. If the store fails, the workers report it."""
         with suppress(StoreError):
-            self._write(state)
-
-    def _write(self, state: str) -> None:
-        if self.driver.stop_reason and not self._stop_written:
-            self.files.write_text(STOP, self.driver.stop_reason.text)
-            self._stop_written = True
-        if state == "running" and time.monotonic() - self._last < _EVERY_SECONDS:
-            return
-        self._last = time.monotonic()
-        if not self.driver.stop_reason and (text := self.files.read_text(STOP)):
-            self.driver.stop(StopReason(StopCause.ASKED, text))
-            self._stop_written = True
-        progress, reason = self.driver.progress, self.driver.stop_reason
-        _write_progress(
-            self.files, state=state, cells=self.driver.plan.cells, runs=progress.runs, done=progress.done,
-            running=progress.running, ended_now=dict(progress.statuses), seconds=round(progress.elapsed, 1),
-            seconds_left=None if state != "running" else progress.seconds_left, stopped_because=reason and reason.text,
-        )  # fmt: skip
+            if self.driver.stop_reason and not self._stop_written:
+                self.files.write_text(STOP, self.driver.stop_reason.text)
+                self._stop_written = True
+            if state == "running" and time.monotonic() - self._last < _EVERY_SECONDS:
+                return
+            self._last = time.monotonic()
+            if not self.driver.stop_reason and (text := self.files.read_text(STOP)):
+                self.driver.stop(StopReason(StopCause.ASKED, text))
+                self._stop_written = True
+            progress, reason = self.driver.progress, self.driver.stop_reason
+            _write_progress(
+                self.files, state=state, cells=self.driver.plan.cells, runs=progress.runs, done=progress.done,
+                running=progress.running, ended_now=dict(progress.statuses), seconds=round(progress.elapsed, 1),
+                seconds_left=progress.seconds_left if state == "running" else None,
+                stopped_because=reason and reason.text,
+            )  # fmt: skip
 
 
 def ask_to_stop(files: SweepFiles) -> None:
@@ -78,7 +76,12 @@ def alive(progress: dict[str, Any] | None) -> bool:
     if not progress or progress.get("state") != "running":
         return False
     if progress["host"] == platform.node():
-        return progress["pid"] == os.getpid() or _process_lives(progress["pid"])
+        try:
+            return bool(psutil.Process(progress["pid"]).status() != psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return False
+        except psutil.AccessDenied:
+            return True
     silent = datetime.now(UTC) - datetime.fromisoformat(progress["updated_at"])
     return silent.total_seconds() < _SILENT_SECONDS
 
@@ -90,12 +93,3 @@ def refuse_if_running(files: SweepFiles) -> None:
             f"{files.name} is being run by process {progress['pid']} on {progress['host']} "
             f"({progress['done']} of {progress['runs']} runs); wait for it, or stop it first"
         )
-
-
-def _process_lives(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.AccessDenied:
-        return True

@@ -22,10 +22,7 @@ class LaneStopper:
     stopper: StopDecisions
 
     def judge_of(self, order: PackOrder, training: Training, earlier: Sequence[Frame] = ()) -> Judge:
-        """A judge for runs of this order, which are measured at the steps of `training`.
-
-        It shows the stopper the `earlier` frames of a checkpoint. They were judged when they were measured.
-        """
+        """A judge for runs of this order. Shows the stopper the `earlier` frames of a checkpoint, which were judged."""
         judged = decision_steps(self.rule, measured_steps(training))
         entries: dict[Label, Entry] = {
             run: Entry(order.cells[lane], order.seeds[lane], branch_of(order.values(lane), self.branches))

@@ -20,11 +20,11 @@ from mislabel.sweeps.checks.revision import incompatible_changes
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.plan.backlog import Backlog
 from mislabel.sweeps.plan.data_check import datasets_of
-from mislabel.sweeps.plan.pack_size import LocalProfiler, Profiler, Sizing
+from mislabel.sweeps.plan.pack_size import Profiler, Sizing
 from mislabel.sweeps.plan.plan import Plan, make_plan, sized_plan
 from mislabel.sweeps.plan.reuse import reusable_runs, reuse
-from mislabel.sweeps.plan.seed_race import SeedRaceSource, race_is_on
-from mislabel.sweeps.plan.sources import GridSource, SearchSource, Source
+from mislabel.sweeps.plan.seed_race import race_is_on
+from mislabel.sweeps.plan.sources import GridSource, SearchSource, SeedRaceSource, Source
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.heartbeat import Heartbeat, note_complete, refuse_if_running
 from mislabel.sweeps.run.lane_stopper import lane_stopper_of
@@ -265,7 +265,7 @@ def refuse_other_spec(spec: Spec, task: Task[Any], files: SweepFiles) -> None:
 
 
 def _sizing(task: Task[Any], files: SweepFiles, machine: Machine) -> Sizing:
-    return Sizing(task, files, machine.profiler or LocalProfiler(machine.device), machine.memory_bytes, machine.workers)
+    return Sizing(task, files, machine.profiler or Profiler(machine.device), machine.memory_bytes, machine.workers)
 
 
 def _source(backlog: Backlog, files: SweepFiles, means: Means, ahead: bool) -> Source:

@@ -5,6 +5,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -15,11 +16,12 @@ _PACKAGES = ("mislabel", "torch", "ray", "optuna", "mlflow", "pandas", "pyarrow"
 
 
 def provenance(task_module: str, data: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What a reader of the results may want to know in a year.
-
-    `task_module` contains the task's code; `data` are the data sets that runs read, with their checksums.
-    """
+    """What a reader of the results may want to know in a year. `data` are the data sets that runs read."""
     module = sys.modules[task_module]
+    versions = {}
+    for name in [*_PACKAGES, *_owners(task_module)]:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
     return {
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
@@ -27,7 +29,7 @@ def provenance(task_module: str, data: Mapping[str, str] | None = None) -> dict[
         "host": platform.node(),
         "platform": platform.platform(),
         "python": platform.python_version(),
-        "versions": {name: found for name in [*_PACKAGES, *_owners(task_module)] if (found := _version(name))},
+        "versions": versions,
         "git": _git(Path(str(module.__file__))),
         "data": dict(data or {}),
     }
@@ -58,13 +60,6 @@ def _output(command: list[str]) -> str:
 def _owners(module: str) -> list[str]:
     """Installed packages that contain the module, except ours. Cached, because this reads the files of all packages."""
     return [name for name in packages_distributions().get(module.split(".")[0], []) if name not in _PACKAGES]
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _user() -> str:

@@ -229,7 +229,6 @@ class Files:
         self.address = within(store, name)
         """The folder's address, as a user would write it."""
         self.is_local = filesystem.is_local
-        """Whether this is a folder of this machine."""
 
     def read_bytes(self, file: str) -> bytes | None:
         """The file's content, or None if it does not exist."""

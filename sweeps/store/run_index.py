@@ -45,7 +45,8 @@ class RunIndex:
             self.rows = pa.concat_tables([others, runs], promote_options="permissive")
         else:
             self.rows = runs
-        for cell, seed, status, attempt in zip(*_lists(runs, "cell_id", "seed", "status", "attempt"), strict=True):
+        names = ("cell_id", "seed", "status", "attempt")
+        for cell, seed, status, attempt in zip(*(runs[name].to_pylist() for name in names), strict=True):
             if status in self._settled:
                 self.seeds[cell].add(seed)
                 self.attempts[cell].pop(seed, None)
@@ -64,7 +65,7 @@ class RunIndex:
 
     def columns(self, *names: str) -> list[list[Any]]:
         """These columns of the rows as lists; empty lists if there are no rows."""
-        return _lists(self.rows, *names) if self.rows.num_rows else [[] for _ in names]
+        return [self.rows[name].to_pylist() if self.rows.num_rows else [] for name in names]
 
     def unwanted(self, retry: bool) -> Mapping[str, set[int]]:
         """By cell, the failed runs that are not run again: with `retry`, only those that used up their attempts."""
@@ -86,14 +87,9 @@ class RunIndex:
 
 
 def _columns(spec: Spec) -> list[str]:
-    """The columns of `runs` that a launch of this sweep needs."""
     names = ["run_id", "cell_id", "seed", "status", "attempt", "step", *(metric.name for metric in spec.metric)]
     if spec.early_terminate is not None:
         names += [*spec.branch_axes(), *TRAINING]
     if spec.seeds.up_to is not None:
         names += spec.axes()
     return list(dict.fromkeys(names))
-
-
-def _lists(rows: pa.Table, *names: str) -> list[list[Any]]:
-    return [rows[name].to_pylist() for name in names]

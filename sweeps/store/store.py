@@ -34,14 +34,8 @@ class Store:
     def __init__(self, address: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self.address = address
         self._fs, self._root = opened(address, patience_seconds)
-        self._check_version()
-
-    @property
-    def folder(self) -> str | None:
+        self.folder = self._root if self._fs.is_local else None
         """The store's path if it is a folder of this machine, else None."""
-        return self._root if self._fs.is_local else None
-
-    def _check_version(self) -> None:
         text = self._fs.get(f"{self._root}/store.json")
         if text is None:
             return
@@ -66,7 +60,6 @@ class Store:
                 self._fs.remove(probe)
 
     def names(self) -> list[str]:
-        """Names of the sweeps in the store."""
         with as_store_errors(self.address):
             folders = [info for info in self._fs.listed(self._root) if info.type == fs.FileType.Directory]
         return sorted(info.base_name for info in folders if self._fs.is_file(f"{info.path}/spec.yaml"))
@@ -105,8 +98,6 @@ class SweepFiles(Tables):
         """Provenance of every launch, oldest first."""
         return [launch for name in self.names("launches") if (launch := self.read_json(f"launches/{name}"))]
 
-    # Checkpoints
-
     def save_checkpoint(self, pack: str, data: bytes, run_ids: Sequence[str]) -> None:
         self.write(f"checkpoints/{pack}.pt", data)
         self.write_json(f"checkpoints/{pack}.json", {"runs": list(run_ids)})
@@ -127,8 +118,6 @@ class SweepFiles(Tables):
     def drop_checkpoint(self, pack: str) -> None:
         self.remove(f"checkpoints/{pack}.json")
         self.remove(f"checkpoints/{pack}.pt")
-
-    # Weights
 
     def save_weights(self, run: str, data: bytes) -> None:
         self.write(f"weights/{run}.pt", data)

@@ -115,7 +115,8 @@ class Tables(Files):
             if name not in schema.names:
                 known = nearest(name, schema.names) or f"; it has {', '.join(schema.names)}"
                 raise MislabelError(f"{name!r} is not a column of {self.name}/{table}{known}")
-        superseded = self._superseded_runs() if each_run_once else {}
+        written = self.parts("runs") if each_run_once else []
+        superseded = _superseded(self._rows_by_part(written)) if len(written) > 1 else {}
         groups = [([part for part in parts if part not in superseded], where)]
         for part, runs in superseded.items():
             if part in parts:
@@ -125,21 +126,25 @@ class Tables(Files):
         return pa.concat_tables(tables)
 
     def _read_runs(self, columns: Sequence[str]) -> pa.Table:
-        wanted = dict.fromkeys(["run_id", "status", "attempt", *columns])
-
-        def part_columns(path: str) -> pa.Table:
-            with self._opened(path) as file:
-                return file.read([name for name in wanted if name in file.schema_arrow.names])
-
-        def part_rows(path: str) -> pa.Table:
-            with self._damage_as_store_errors(lambda: path):
-                return self._fs.with_retries(lambda: part_columns(path)).replace_schema_metadata()
-
-        parts = self.parts("runs")
-        tables = dict(zip(parts, self._fs.each(part_rows, [self._part("runs", part) for part in parts]), strict=True))
+        tables = self._rows_by_part(self.parts("runs"), columns)
         for part, runs in _superseded(tables).items():
             tables[part] = tables[part].filter(_without(runs))
         return pa.concat_tables(tables.values(), promote_options="permissive") if tables else pa.table({})
+
+    def _rows_by_part(self, parts: Sequence[str], columns: Sequence[str] = ()) -> dict[str, pa.Table]:
+        """These parts of `runs`: the columns that `_superseded` needs, and those of the given ones that a part has."""
+        wanted = dict.fromkeys(["run_id", "status", "attempt", *columns])
+
+        def stored(path: str) -> pa.Table:
+            with self._opened(path) as file:
+                return file.read([name for name in wanted if name in file.schema_arrow.names])
+
+        def rows(part: str) -> pa.Table:
+            path = self._part("runs", part)
+            with self._damage_as_store_errors(lambda: path):
+                return self._fs.with_retries(lambda: stored(path)).replace_schema_metadata()
+
+        return dict(zip(parts, self._fs.each(rows, parts), strict=True))
 
     def _scanned(
         self, table: str, parts: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None, where: Any = None
@@ -156,17 +161,6 @@ class Tables(Files):
 
         with self._damage_as_store_errors(lambda: next((p for p in paths if not self._readable(p, True)), self._root)):
             return self._fs.with_retries(scanned)
-
-    def _superseded_runs(self) -> Mapping[str, list[str]]:
-        parts = self.parts("runs")
-        if len(parts) < 2:
-            return {}
-        schema = self._schema([self._part("runs", part) for part in parts])
-        runs = self._scanned("runs", parts, schema, ["run_id"])["run_id"]
-        if len(runs.unique()) == len(runs):
-            return {}
-        wanted = ["run_id", "status", "attempt"]
-        return _superseded({part: self._scanned("runs", [part], schema, wanted) for part in parts})
 
     def _schema(self, paths: Sequence[str]) -> pa.Schema:
         """All columns that any of the files has: a part of failed runs has no metrics."""
@@ -247,7 +241,7 @@ class Tables(Files):
                 self._merge(group)
 
     def _merge(self, group: list[str]) -> None:
-        superseded = self._superseded_runs()
+        superseded = _superseded(self._rows_by_part(self.parts("runs")))
         tables = {name: self._merged(name, group, superseded) for name in TABLES}
         runs = tables["runs"].sort_by([("cell_id", "ascending"), ("seed", "ascending")])
         part = pack_id(runs["run_id"].to_pylist())
@@ -279,8 +273,8 @@ def _superseded(parts: Mapping[str, pa.Table]) -> dict[str, list[str]]:
     """
     best: dict[str, tuple[int, int, str]] = {}
     superseded: dict[str, list[str]] = {}
-    runs = [run for table in parts.values() for run in table["run_id"].to_pylist()]
-    if len(set(runs)) == len(runs):
+    runs = pa.chunked_array([chunk for table in parts.values() for chunk in table["run_id"].chunks], pa.string())
+    if pc.count_distinct(runs).as_py() == len(runs):
         return superseded
     for part, rows in parts.items():
         columns = (rows[name].to_pylist() for name in ("run_id", "status", "attempt"))

@@ -51,7 +51,7 @@ def _values(method: str, cells: int) -> dict[str, Any]:
 def _seconds_per_run(values: dict[str, Any]) -> float:
     from mislabel.sweeps.checks.reader import checked_spec
     from mislabel.sweeps.plan.backlog import Backlog
-    from mislabel.sweeps.plan.pack_size import LocalProfiler, Sizing
+    from mislabel.sweeps.plan.pack_size import Profiler, Sizing
     from mislabel.sweeps.plan.plan import make_plan
     from mislabel.sweeps.plan.sources import GridSource
     from mislabel.sweeps.run.driver import Driver
@@ -70,7 +70,7 @@ def _seconds_per_run(values: dict[str, Any]) -> float:
         index = RunIndex(spec, files)
         plan = make_plan(spec, task, index, files)
         plan = replace(plan, groups={shape: replace(group, size=_PACK) for shape, group in plan.groups.items()})
-        backlog = Backlog(plan, index, Sizing(task, files, LocalProfiler(None), 1 << 30, 1))
+        backlog = Backlog(plan, index, Sizing(task, files, Profiler(None), 1 << 30, 1))
         driver = Driver(backlog, GridSource(backlog), files, Means(spec, index))
         while (order := driver.next()) is not None:
             runs = zip(order.cells, order.seeds, strict=True)

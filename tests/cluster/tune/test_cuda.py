@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mislabel.sweeps.plan.pack_size import LocalProfiler, measure_speed
+from mislabel.sweeps.plan.pack_size import Profiler, measure_speed
 from mislabel.sweeps.run.launch import Machine, run_inline
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.device.determinism import make_deterministic
@@ -65,7 +65,7 @@ def test_the_memory_of_a_lane_on_a_gpu_predicts_that_of_a_pack() -> None:
         pack.advance(60)
 
     assert 0.4 < peak_bytes(CUDA, work) / (16 * lane_bytes) < 2
-    assert LocalProfiler(CUDA).device == torch.cuda.get_device_name(CUDA)
+    assert Profiler(CUDA).device == torch.cuda.get_device_name(CUDA)
 
 
 @pytest.fixture

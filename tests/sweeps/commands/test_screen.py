@@ -18,15 +18,15 @@ def test_columns_are_aligned_with_numbers_to_the_right() -> None:
 
 def test_progress_is_one_line(store: Store) -> None:
     launch = prepared(store)
-    assert progress_text(launch.driver, launch.plan.spec) == "0/6 runs"
+    assert progress_text(launch.driver) == "0/6 runs"
     order = next_order(launch.driver)
-    assert progress_text(launch.driver, launch.plan.spec) == "0/6 runs · 4 running"
+    assert progress_text(launch.driver) == "0/6 runs · 4 running"
     launch.driver.report(finished(order, 0.5))
-    shown = progress_text(launch.driver, launch.plan.spec)
+    shown = progress_text(launch.driver)
     assert shown.startswith("4/6 runs · ")
     assert "best loss 0.5" in shown
     launch.driver.stop(INTERRUPTED)
-    assert progress_text(launch.driver, launch.plan.spec).split(" · ")[-1].startswith("stopping")
+    assert progress_text(launch.driver).split(" · ")[-1].startswith("stopping")
 
 
 def test_without_a_terminal_a_line_is_written_every_few_seconds(
@@ -35,7 +35,7 @@ def test_without_a_terminal_a_line_is_written_every_few_seconds(
     monkeypatch.setattr("mislabel.sweeps.commands.screen._LINE_SECONDS", 600.0)
     launch = prepared(store)
     capfd.readouterr()
-    with progress_line(launch.driver, launch.plan.spec) as show:
+    with progress_line(launch.driver) as show:
         show()
         assert capfd.readouterr() == ("", "")
         monkeypatch.setattr("mislabel.sweeps.commands.screen._LINE_SECONDS", 0.0)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mislabel.sweeps.plan.backlog import Backlog
-from mislabel.sweeps.plan.pack_size import LocalProfiler, Sizing
+from mislabel.sweeps.plan.pack_size import Profiler, Sizing
 from mislabel.sweeps.plan.plan import make_plan, shape_of
 from mislabel.sweeps.plan.sources import SearchSource
 from mislabel.sweeps.store.outcome import INTERRUPTED
@@ -43,7 +43,7 @@ def test_packs_contain_every_run_once_and_one_shape_each(
     for size, shape in zip(sizes, plan.groups, strict=False):
         groups[shape] = replace(groups[shape], size=size)
     plan = replace(plan, groups=groups)
-    backlog = Backlog(plan, index, Sizing(BOWL, files, LocalProfiler(CPU), 1 << 30, 1))
+    backlog = Backlog(plan, index, Sizing(BOWL, files, Profiler(CPU), 1 << 30, 1))
     packs = list(backlog.orders(plan.space.cells))
     runs = [name for pack in packs for name in pack.run_ids]
     assert len(runs) == len(set(runs)) == plan.missing

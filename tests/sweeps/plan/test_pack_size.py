@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from mislabel.sweeps.plan.pack_size import LocalProfiler, Sizing, measure_speed
+from mislabel.sweeps.plan.pack_size import Profiler, Sizing, measure_speed
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.tasks.task import Task
@@ -13,7 +13,7 @@ CELL = {name: parameter.default for name, parameter in BOWL.parameters.items()}
 
 
 def sizing(files: SweepFiles, task: Task[Any] = BOWL, memory_bytes: int = 1 << 30, workers: int = 1) -> Sizing:
-    return Sizing(task, files, LocalProfiler(CPU), memory_bytes, workers)
+    return Sizing(task, files, Profiler(CPU), memory_bytes, workers)
 
 
 def known_speed(files: SweepFiles, seconds: dict[int, float], lane_bytes: int = 100, more: bool = False) -> None:

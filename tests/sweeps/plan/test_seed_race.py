@@ -36,8 +36,7 @@ def raced(store: Store, cells: dict[str, float], value: Value, spec: Spec | None
     means = means_of(spec, store.sweep("bowls"))
     for cell in cells:
         end_runs(means, cell, value)
-    race = Race(spec, means)
-    race.begin([cells])
+    race = Race(spec, means, [cells])
     while more := race.next_round():
         for cell in more:
             end_runs(means, cell, value)
@@ -96,8 +95,7 @@ def test_a_restart_changes_no_decision(store: Store) -> None:
     for cell in cells:
         for seed, (loss,) in known.by_seed(cell).items():
             means.add(Outcome(cell, seed, Status.DONE, {"loss": loss}))
-    again = Race(spec_of(), means)
-    again.begin([cells])
+    again = Race(spec_of(), means, [cells])
     assert again.next_round() == []
     assert again.racing == first.racing
     assert [means.of(cell) for cell in cells] == [known.of(cell) for cell in cells]
@@ -109,8 +107,7 @@ def test_cells_without_a_comparable_mean_do_not_race(store: Store) -> None:
     end_runs(means, "b", lambda cell, seed: math.nan, Status.DIVERGED)
     end_runs(means, "c", lambda cell, seed: 0.0, Status.STOPPED)
     end_runs(means, "d", lambda cell, seed: 1.0)
-    race = Race(spec_of(), means)
-    race.begin([["a", "b", "c", "d"]])
+    race = Race(spec_of(), means, [["a", "b", "c", "d"]])
     assert race.racing == [["a", "d"]]
 
 
@@ -124,8 +121,7 @@ def test_branches_race_separately(store: Store) -> None:
     means = means_of(spec_of(), store.sweep("bowls"))
     for cell in cells:
         end_runs(means, cell, noisy(cells))
-    race = Race(spec_of(), means)
-    race.begin([["a", "b"], ["c", "d", "e"]])
+    race = Race(spec_of(), means, [["a", "b"], ["c", "d", "e"]])
     assert set(race.next_round()) == {"a", "b", "c", "d"}
     assert race.seeds == 8
 
