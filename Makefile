@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.installed
 
-.PHONY: help quickstart test test-all lint dependencies bench dist
+.PHONY: help quickstart test test-all lint dependencies bench dist docs docs-serve docs-pages
 .DELETE_ON_ERROR:
 
 help:  ## List the targets.
@@ -32,6 +32,15 @@ bench: $(READY)  ## Run the benchmarks and compare them with their bounds.
 
 dist: $(READY)  ## Build the source distribution and the wheel into ./dist.
 	$(BIN)/python -m build
+
+docs: $(READY)  ## Build the documentation site in build/site.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+docs-serve: $(READY)  ## Serve the documentation site on this machine.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
+
+docs-pages: $(READY)  ## Rewrite the pages of the papers and all displayed outputs.
+	$(BIN)/python -m docs.tools
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Mislabel needs Python 3.11 or newer; name one with: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'

@@ -1,0 +1,36 @@
+"""Rewrite the generated parts, the displayed outputs and the figures of all pages: `python -m docs.tools [PAGE…]`."""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from docs.tools import papers, session
+from docs.tools.pages import DOCS, page_name, pages
+
+
+def main(names: list[str]) -> None:
+    for page in pages():
+        if names and page_name(page) not in names:
+            continue
+        if page in papers.paper_pages():
+            page.write_text(papers.updated(page))
+        with tempfile.TemporaryDirectory() as folder:
+            before = page.read_text()
+            after = session.updated(before, Path(folder))
+            _keep_figures(page, after != before, Path(folder))
+        if after != before:
+            page.write_text(after)
+            sys.stderr.write(f"{page_name(page)} has new outputs\n")
+
+
+def _keep_figures(page: Path, changed: bool, folder: Path) -> None:
+    """Copy the figures that the page shows and its commands have drawn."""
+    for figure in folder.glob("*.png"):
+        shown = DOCS / "pictures" / figure.name
+        if f"pictures/{figure.name}" in page.read_text() and (changed or not shown.exists()):
+            shutil.copyfile(figure, shown)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

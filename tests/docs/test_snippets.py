@@ -1,0 +1,88 @@
+"""Every code block of the documentation is run or checked, and every displayed output is the real one."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+from docs.tools.pages import ROOT, Block, blocks_of, page_name, pages
+from docs.tools.session import Session, commands_of, words_of
+from mislabel.sweeps.checks.reader import checked_spec
+from mislabel.sweeps.commands.main import cli
+from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.spec.document import read_document
+
+PAGES = [pytest.param(page.read_text(), id=page_name(page)) for page in pages()]
+RUNNABLE = {"console", "pycon", "python"}
+BLOCKS = [
+    pytest.param(page.read_text(), block, id=f"{page_name(page)}:{page.read_text().count(chr(10), 0, block.start)}")
+    for page in pages()
+    for block in blocks_of(page.read_text())
+]
+COMMANDS = [
+    pytest.param(command, id=f"{name}: {command}")
+    for name, block in ((page_name(page), block) for page in pages() for block in blocks_of(page.read_text()))
+    if block.language == "console"
+    for command, *_ in commands_of(block)
+]
+
+
+def _runs(page: str) -> bool:
+    return any(block.language in RUNNABLE and not block.not_run for block in blocks_of(page))
+
+
+@pytest.mark.parametrize("page", [param for param in PAGES if _runs(param.values[0])])
+def test_the_displayed_outputs_are_the_real_ones(page: str, tmp_path: Path) -> None:
+    """After an intended change, `make docs-pages` writes the real outputs into the pages."""
+    for shown in Session(tmp_path).run(page):
+        real = "\n".join(shown.real)
+        assert shown.agrees, f"`{shown.source}` shows other output than the page. It is:\n{real}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_all_fences_are_blocks_that_the_tests_see(page: str) -> None:
+    fences = re.findall(r"^\s*```", page, re.MULTILINE)
+    blocks = list(blocks_of(page))
+    assert len(fences) == 2 * len(blocks)
+    assert {block.language for block in blocks} <= {*RUNNABLE, "yaml", "toml", "text"}
+    assert page.count("<!-- not run:") == sum(block.not_run is not None for block in blocks)
+
+
+@pytest.mark.parametrize(("page", "block"), [param for param in BLOCKS if param.values[1].language == "yaml"])
+def test_specs_are_valid_unless_the_page_shows_their_mistakes(page: str, block: Block) -> None:
+    assert block.file, "the first line of a spec names its file"
+    document = read_document(block.text, block.file)
+    if f"mislabel: {block.file}\n" in page:
+        with pytest.raises(SpecError):
+            checked_spec(document)
+    else:
+        checked_spec(document)
+
+
+@pytest.mark.parametrize(("page", "block"), [param for param in BLOCKS if param.values[1].language == "toml"])
+def test_toml_can_be_read(page: str, block: Block) -> None:
+    assert tomllib.loads(block.text)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_exists_with_its_options(command: str) -> None:
+    """Also those that are not run: a renamed command or option fails here."""
+    words = words_of(command)
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    elif words[0] == "mislabel" and "did you mean" not in command:
+        _parse(words[1 : words.index("|")] if "|" in words else words[1:])
+
+
+def _parse(words: list[str]) -> None:
+    """Parse a command line without running it."""
+    group: click.Command = cli
+    while isinstance(group, click.Group):
+        found = group.get_command(click.Context(group), words[0])
+        if found is None:
+            assert words[0] == "reslts", f"no command {words[0]}"  # the mistake that troubleshooting shows
+            return
+        group, words = found, words[1:]
+    group.make_parser(click.Context(group)).parse_args(list(words))
