@@ -14,54 +14,55 @@ from mislabel.sweeps.commands.main import cli
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.document import read_document
 
-PAGES = [pytest.param(page.read_text(), id=page_name(page)) for page in pages()]
+TEXTS = {page_name(page): page.read_text() for page in pages()}
 RUNNABLE = {"console", "pycon", "python"}
-BLOCKS = [
-    pytest.param(page.read_text(), block, id=f"{page_name(page)}:{page.read_text().count(chr(10), 0, block.start)}")
-    for page in pages()
-    for block in blocks_of(page.read_text())
-]
+BLOCKS = [(name, block) for name, text in TEXTS.items() for block in blocks_of(text)]
 COMMANDS = [
     pytest.param(command, id=f"{name}: {command}")
-    for name, block in ((page_name(page), block) for page in pages() for block in blocks_of(page.read_text()))
+    for name, block in BLOCKS
     if block.language == "console"
     for command, *_ in commands_of(block)
 ]
 
 
-def _runs(page: str) -> bool:
-    return any(block.language in RUNNABLE and not block.not_run for block in blocks_of(page))
+def _in(language: str) -> pytest.MarkDecorator:
+    """Run the test for each block in the language."""
+    found = [pytest.param(*each, id=f"{each[0]}:{each[1].start}") for each in BLOCKS if each[1].language == language]
+    return pytest.mark.parametrize(("page", "block"), found)
 
 
-@pytest.mark.parametrize("page", [param for param in PAGES if _runs(param.values[0])])
+@pytest.mark.parametrize(
+    "page", dict.fromkeys(name for name, block in BLOCKS if block.language in RUNNABLE and not block.not_run)
+)
 def test_the_displayed_outputs_are_the_real_ones(page: str, tmp_path: Path) -> None:
     """After an intended change, `make docs-pages` writes the real outputs into the pages."""
-    for shown in Session(tmp_path).run(page):
+    for shown in Session(tmp_path).run(TEXTS[page]):
         real = "\n".join(shown.real)
         assert shown.agrees, f"`{shown.source}` shows other output than the page. It is:\n{real}"
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", TEXTS)
 def test_all_fences_are_blocks_that_the_tests_see(page: str) -> None:
-    fences = re.findall(r"^\s*```", page, re.MULTILINE)
-    blocks = list(blocks_of(page))
+    text = TEXTS[page]
+    fences = re.findall(r"^\s*```", text, re.MULTILINE)
+    blocks = list(blocks_of(text))
     assert len(fences) == 2 * len(blocks)
     assert {block.language for block in blocks} <= {*RUNNABLE, "yaml", "toml", "text"}
-    assert page.count("<!-- not run:") == sum(block.not_run is not None for block in blocks)
+    assert text.count("<!-- not run:") == sum(block.not_run is not None for block in blocks)
 
 
-@pytest.mark.parametrize(("page", "block"), [param for param in BLOCKS if param.values[1].language == "yaml"])
+@_in("yaml")
 def test_specs_are_valid_unless_the_page_shows_their_mistakes(page: str, block: Block) -> None:
     assert block.file, "the first line of a spec names its file"
     document = read_document(block.text, block.file)
-    if f"mislabel: {block.file}\n" in page:
+    if f"mislabel: {block.file}\n" in TEXTS[page]:
         with pytest.raises(SpecError):
             checked_spec(document)
     else:
         checked_spec(document)
 
 
-@pytest.mark.parametrize(("page", "block"), [param for param in BLOCKS if param.values[1].language == "toml"])
+@_in("toml")
 def test_toml_can_be_read(page: str, block: Block) -> None:
     assert tomllib.loads(block.text)
 
