@@ -7,7 +7,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent.parent
 ROOT = DOCS.parent
-RECORDS = ROOT / "analysis" / "records"
+RECORDS = ROOT / "records"
 _FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>[a-z]*)\n(?P<text>.*?)^(?P=fence)$", re.DOTALL | re.MULTILINE)
 _NOT_RUN = re.compile(r"<!-- not run: (?P<reason>[^>]+) -->\n$")
 
