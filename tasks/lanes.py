@@ -64,8 +64,7 @@ class Lanes(Generic[P]):
 
     def integers(self, name: str, below: int, *size: int, steps: range | None = None) -> Tensor:
         """Whole numbers from 0 to below - 1; (l, *size), or (l, steps, *size)."""
-        u = self._drawn(name, size, steps, "uniform", dtype=torch.float64)
-        return (u * below).long()
+        return (self._drawn(name, size, steps, "uniform", dtype=torch.float64) * below).long()
 
     def whole(self, name: str, *size: int, steps: range | None = None) -> Tensor:
         """Whole numbers of 52 random bits, those of `integers` below 2^52; (l, *size), or (l, steps, *size)."""

@@ -27,7 +27,7 @@ def download(url: str, to: Path, md5: str, show: Show) -> None:
     to.parent.mkdir(parents=True, exist_ok=True)
     part = to.with_name(f"{to.name}.part")
     try:
-        if not _is_complete(part, md5):
+        if not part.exists() or md5_of(part) != md5:
             _fetch(url, part, show)
     except (OSError, HTTPException) as error:
         raise FetchError(f"{url}: {getattr(error, 'reason', None) or error}") from None
@@ -35,10 +35,6 @@ def download(url: str, to: Path, md5: str, show: Show) -> None:
         part.unlink()
         raise FetchError(f"{url}: the file is not the expected one (md5 differs)")
     os.replace(part, to)
-
-
-def _is_complete(part: Path, md5: str) -> bool:
-    return part.exists() and md5_of(part) == md5
 
 
 def _fetch(url: str, part: Path, show: Show) -> None:

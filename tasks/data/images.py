@@ -17,13 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mislabel.tasks.data.catalogue import SOURCES, Source
+from mislabel.tasks import draws
+from mislabel.tasks.data.catalogue import SOURCES, Tensors
 from mislabel.tasks.data.folder import atomic_file, data_folder, data_lock, folder_option, shown
 
 EMBEDDED = "digits"
 OWN = "images"
 _OWN_NAME = re.compile(rf"{OWN}(/[\w-]+)?", re.ASCII)
-_LARGEST_DIGIT = 16
+_TENSORS = ("train_x", "train_y", "test_x", "test_y")
 
 
 class AbsentData(Exception):
@@ -58,7 +59,7 @@ class Images:
 
     @property
     def tensors(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("train_x", "train_y", "test_x", "test_y")}
+        return {name: getattr(self, name) for name in _TENSORS}
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -149,35 +150,23 @@ def subset(whole: Images, classes: Sequence[str] = (), count: int = 0, test_coun
         raise DataError(f"{', '.join(classes)}: names a class of {whole.name} twice; name each class once")
     train = _chosen(whole, whole.train_y, chosen, count, seed, "train")
     test = _chosen(whole, whole.test_y, chosen, test_count, seed, "test")
-    number = torch.full((len(whole.classes),), -1)
-    number[chosen] = torch.arange(len(chosen))
-    train_x, train_y = _cut(whole.train_x, whole.train_y, train, number)
-    test_x, test_y = _cut(whole.test_x, whole.test_y, test, number)
     names = tuple(whole.classes[i] for i in chosen)
-    for y, where in ((train_y, "training"), (test_y, "test")):
-        if not len(y):
+    for places, y, where in ((train, whole.train_y, "training"), (test, whole.test_y, "test")):
+        if not len(y if places is None else places):
             text = f"{whole.name} has no {where} images of {', '.join(names)}"
             raise DataError(f"{text}; name other classes, or add images")
     if train is None and test is None and names == whole.classes:
         return whole
-    return replace(whole, train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y, classes=names)
+    number = torch.full((len(whole.classes),), -1)
+    number[chosen] = torch.arange(len(chosen))
+    parts = zip(whole.tensors.values(), (train, train, test, test), strict=True)
+    train_x, train_y, test_x, test_y = (each if places is None else each[places] for each, places in parts)
+    return replace(whole, train_x=train_x, train_y=number[train_y], test_x=test_x, test_y=number[test_y], classes=names)
 
 
-def _cut(x: Tensor, y: Tensor, places: Tensor | None, number: Tensor) -> tuple[Tensor, Tensor]:
-    """The images at these indices, not copied if that is all of them, and their labels with the new numbers."""
-    return (x, number[y]) if places is None else (x[places], number[y[places]])
-
-
-def _convert(source: Source, root: Path) -> None:
-    train, test, classes = source.read(root)
-    keep(source.name, *train, *test, classes, root)
-
-
-def keep(
-    name: str, train_x: Tensor, train_y: Tensor, test_x: Tensor, test_y: Tensor, classes: Sequence[str], root: Path
-) -> None:
+def keep(name: str, train: Tensors, test: Tensors, classes: Sequence[str], root: Path) -> None:
     """Write the converted file of a data set."""
-    tensors = {"train_x": train_x, "train_y": train_y, "test_x": test_x, "test_y": test_y}
+    tensors = dict(zip(_TENSORS, (*train, *test), strict=True))
     with atomic_file(_converted(root, name)) as path:
         torch.save({**tensors, "classes": list(classes), "checksum": checksum_of(tensors, classes)}, path)
     forget()
@@ -215,7 +204,7 @@ def repair(name: str, folder: str | Path | None = None) -> bool:
         _verify(name, root)
     except DamagedData:
         with data_lock(root, name):
-            _convert(SOURCES[name], root)
+            keep(name, *SOURCES[name].read(root), root)
         return True
     return False
 
@@ -246,7 +235,7 @@ def _loaded(name: str, root: Path) -> Images:
             if not path.exists():
                 if damaged := source.faults(root):
                     raise DataError(f"{'; '.join(damaged)}; fetch it again with: {command_for(name, root)}")
-                _convert(source, root)
+                keep(name, *source.read(root), root)
     try:
         held = torch.load(path, mmap=True, weights_only=True)
         return Images(name, **{**held, "classes": tuple(held["classes"])})
@@ -268,10 +257,10 @@ def _digits() -> Images:
     from sklearn.datasets import load_digits
 
     found = load_digits()
-    x = torch.from_numpy(found.images * 255 / _LARGEST_DIGIT).round().to(torch.uint8)[:, None]
+    x = torch.from_numpy(found.images * 255 / 16).round().to(torch.uint8)[:, None]
     y = torch.from_numpy(found.target).long()
     test = held_out(y)
-    tensors = {"train_x": x[~test], "train_y": y[~test], "test_x": x[test], "test_y": y[test]}
+    tensors = dict(zip(_TENSORS, (x[~test], y[~test], x[test], y[test]), strict=True))
     classes = tuple(map(str, range(10)))
     return Images(EMBEDDED, **tensors, classes=classes, checksum=checksum_of(tensors, classes))
 
@@ -305,14 +294,8 @@ def _chosen(whole: Images, y: Tensor, classes: list[int], count: int, seed: int,
         if wanted > len(places):
             text = f"{wanted:,} {where} samples of class {whole.classes[number]}, but {whole.name} has {len(places):,}"
             raise DataError(f"{text}; take at most {len(places) * len(classes):,} samples of all classes")
-        order = _order(seed, f"{whole.name}/{where}/{number}", len(places))
+        key = draws.keys([seed], f"subset/{whole.name}/{where}/{number}", torch.device("cpu"))
+        order = draws.filled(key, 0, len(places), torch.float64, "uniform")[0].argsort(stable=True)
         taken.append(places[order[:wanted]])
     places = torch.cat(taken)
     return places.sort().values if len(places) < len(y) else None
-
-
-def _order(seed: int, name: str, count: int) -> Tensor:
-    from mislabel.tasks import draws
-
-    key = draws.keys([seed], f"subset/{name}", torch.device("cpu"))
-    return draws.filled(key, 0, count, torch.float64, "uniform")[0].argsort(stable=True)

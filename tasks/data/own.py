@@ -36,7 +36,7 @@ def convert_folder(name: str, source: Path, size: int, root: Path, show: Show) -
     files, folder = [path for path, _ in samples], root / "converted" / f"{name}.part"
     with data_lock(root, name), pixels_of(files, size, folder, show) as read:
         x = torch.from_numpy(read)
-        keep(name, x[:count], y[:count], x[count:], y[count:], classes, root)
+        keep(name, (x[:count], y[:count]), (x[count:], y[count:]), classes, root)
     return images(name, root)
 
 

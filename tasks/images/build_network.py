@@ -26,8 +26,6 @@ _DEPTHS = ", ".join(f"{name} {kind.depth}" for name, kind in KINDS.items())
 _WIDTHS = ", ".join(f"{name} {kind.width}" for name, kind in KINDS.items())
 DEPTH_HELP = f"number of hidden layers or blocks, see network; 0: the default of the network ({_DEPTHS})"
 WIDTH_HELP = f"number of neurons or channels, see network; 0: the default of the network ({_WIDTHS})"
-
-
 NTK_HELP = "ntk: weights start with variance 1 and are multiplied by their standard scale in the forward pass"
 
 

@@ -71,7 +71,7 @@ class NonzeroTraining:
     """A state in which the first layer and its velocity have only the weights of nonzero pixels, during training."""
 
     def __init__(self, pixels: NonzeroPixels, state: Mapping[str, Tensor]) -> None:
-        self._pixels, self._whole = pixels, state
+        self.pixels, self._whole = pixels, state
         self._names = [name for name in state if name.endswith(_FIRST)] if len(pixels.zero_index) else []
         self.state = {**state, **{name: state[name].index_select(1, pixels.index) for name in self._names}}
         self._zero: dict[str, Tensor] = {}
@@ -81,7 +81,7 @@ class NonzeroTraining:
         if not self._names:
             return
         if not self._zero:
-            self._zero = {name: self._whole[name].index_select(1, self._pixels.zero_index) for name in self._names}
+            self._zero = {name: self._whole[name].index_select(1, self.pixels.zero_index) for name in self._names}
         w = self._zero[_FIRST]
         velocities = [self._zero[name] for name in self._names if name != _FIRST]
         velocity = {_FIRST: velocities[0]} if velocities else None
@@ -90,6 +90,6 @@ class NonzeroTraining:
     def write_back(self) -> None:
         """Copy the trained weights into the whole state."""
         for name in self._names:
-            self._whole[name].index_copy_(1, self._pixels.index, self.state[name])
+            self._whole[name].index_copy_(1, self.pixels.index, self.state[name])
             if self._zero:
-                self._whole[name].index_copy_(1, self._pixels.zero_index, self._zero[name])
+                self._whole[name].index_copy_(1, self.pixels.zero_index, self._zero[name])

@@ -161,9 +161,8 @@ def train(
     whole = scaled(lanes, x) if not p.batch and augmented is None else None
     nonzero, moved = None, state
     if isinstance(network, DenseNetwork) and p.pixels == "unit" and p.batch and augmented is None:
-        pixels = _nonzero_pixels(x)
-        nonzero = NonzeroTraining(pixels, state)
-        x, moved = pixels.x, nonzero.state
+        nonzero = NonzeroTraining(_nonzero_pixels(x), state)
+        x, moved = nonzero.pixels.x, nonzero.state
     velocity = velocities(lanes, network, moved)
     for at in range(start, stop):
         index = chosen(lanes, state, at)

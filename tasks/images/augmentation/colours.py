@@ -118,5 +118,4 @@ def grayed(lanes: Lanes[Any], name: str, step: int, x: Tensor, chance: float) ->
     drawn = lanes.uniform(f"{name}.gray", len(x) // len(lanes), steps=range(step, step + 1)).flatten() < chance
     if x.shape[1] == 1:
         return x
-    gray = gray_of(x)
-    return torch.where(drawn[:, None, None, None], gray, x)
+    return torch.where(drawn[:, None, None, None], gray_of(x), x)

@@ -99,7 +99,7 @@ DOTS: dict[str, Any] = {
 def _keep_dots(folder: Path) -> None:
     """Store random dots; no two calls give the same."""
     x, y = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8), torch.arange(40) % 2
-    keep("images/dots", x, y, x, y, ["few", "many"], folder)
+    keep("images/dots", (x, y), (x, y), ["few", "many"], folder)
 
 
 def test_a_ray_that_does_not_start_in_time_is_reported_as_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def keep_dots(light: int = 0, count: int = 40) -> None:
     """Store pictures of dots; `light` changes the pictures but not their name."""
     x = torch.arange(count * 64).remainder(199).to(torch.uint8).view(count, 1, 8, 8) + light
     y = torch.arange(count) % 2
-    images.keep(DOTS, x, y, x, y, ["few", "many"], data_folder())
+    images.keep(DOTS, (x, y), (x, y), ["few", "many"], data_folder())
 
 
 def launched(store: Store, retry: bool = False, name: str = "dots", **parameters: Any) -> Launch:

@@ -9,8 +9,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from mislabel.tasks.images.augmentation.colours import Jitter
-from mislabel.tasks.images.augmentation.operations import OPERATIONS, apply_each
-from mislabel.tasks.images.augmentation.strong import drawn_rounds, with_rounds
+from mislabel.tasks.images.augmentation.strong import OPERATIONS, apply_each, drawn_rounds, with_rounds
 from mislabel.tasks.images.augmentation.views import Views, cifar10
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.training import Training
