@@ -15,8 +15,9 @@ from mislabel.tasks.lanes import Lanes
 _BITS = 26
 
 
-def gaussian_inputs(lanes: Lanes[Any], name: str, dim: int, steps: range, ending: bool) -> Tensor:
+def gaussian_inputs(lanes: Lanes[Any], name: str, steps: range, ending: bool) -> Tensor:
     """One input per step; (l, steps, dim). With `ending` each input ends with an additional 1, for the biases."""
+    dim = lanes.shape.dim
     words = lanes.whole(name, (dim + 1) // 2, steps=steps)
     turn = (words & ((1 << _BITS) - 1)).to(lanes.dtype).mul_(2 * math.pi * 2.0**-_BITS)
     radius = (words >> _BITS).to(lanes.dtype).add_(0.5).mul_(2.0**-_BITS).log_().mul_(-2).sqrt_()

@@ -35,10 +35,15 @@ from mislabel.tasks.images.build_network import DEPTH_HELP, WIDTH_HELP, NetworkP
 from mislabel.tasks.images.image_training import BATCH_HELP, DROPS_HELP, RATE_HELP, ImageTraining, data_of
 from mislabel.tasks.images.network import Network
 from mislabel.tasks.lanes import Lanes
-from mislabel.tasks.misclassification.firing import balanced, evaluate
-from mislabel.tasks.misclassification.many_outputs import BLOCK, LOSSES, Sgd
+from mislabel.tasks.misclassification.two_layers import ManyOutputsSgd
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
+
+BLOCK = 64
+LOSSES = ("logistic", "softmax")
+# Images are evaluated in parts, because the hidden activations are far larger than the weights.
+_PART = 250
+_LAYERS = ("layer1.weight", "layer1.bias", "output.weight", "output.bias")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +94,15 @@ METRICS = {
     "neuron_firing": Metric("share of measured training images on which each last hidden neuron fires", per="neuron"),
     "class_firing": Metric("the same for each class's images; sorted by neuron, then by class", per="class"),
 }
-_LAYERS = ("layer1.weight", "layer1.bias", "output.weight", "output.bias")
+
+
+@dataclass(frozen=True)
+class Activity:
+    error: Tensor  # l
+    loss: Tensor  # l
+    layers: Tensor  # l h: for each hidden layer, the mean share of neurons that fire on an image
+    firing: Tensor  # l m k: for each neuron of the last hidden layer and each class, the share of images it fires on
+    active: Tensor  # l m: the same over all images
 
 
 def init(lanes: Lanes[Params]) -> State:
@@ -107,12 +120,10 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
 
 
 def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
-    data, network = image_training.loaded(lanes), _network(lanes)
-    classes = len(data.classes)
-    chosen = balanced(data.train_y, lanes.shape.seen_samples, classes)
-    loss = partial(_loss, lanes)
-    seen = evaluate(lanes, network, s, data.train_x[chosen], data.train_y[chosen], classes, loss)
-    tested = evaluate(lanes, network, s, data.test_x, data.test_y, classes, loss)
+    data = image_training.loaded(lanes)
+    chosen = balanced(data.train_y, lanes.shape.seen_samples, len(data.classes))
+    seen = evaluate(lanes, s, data.train_x[chosen], data.train_y[chosen])
+    tested = evaluate(lanes, s, data.test_x, data.test_y)
     return {
         "train_error": seen.error,
         "test_error": tested.error,
@@ -121,15 +132,48 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "active_share": seen.active.mean(dim=1),
         "active_neurons": seen.active.sum(dim=1),
         "test_active_share": tested.active.mean(dim=1),
-        "class_neurons": seen.class_neurons,
-        "test_class_neurons": tested.class_neurons,
-        "dead_neurons": seen.dead_neurons,
-        "first_norm": network.first_norm(s),
+        "class_neurons": associated(seen.firing).sum(dim=1),
+        "test_class_neurons": associated(tested.firing).sum(dim=1),
+        "dead_neurons": (seen.active == 0).sum(dim=1),
+        "first_norm": _network(lanes).first_norm(s),
         "epoch": s["epoch"],
         "layer_active_share": seen.layers,
         "neuron_firing": seen.active,
         "class_firing": seen.firing.flatten(1),
     }
+
+
+def evaluate(lanes: Lanes[Params], s: State, x: Tensor, y: Tensor) -> Activity:
+    """Evaluate images x (n c h w) of bytes with classes y (n)."""
+    parts, network, classes = [], _network(lanes), len(image_training.loaded(lanes).classes)
+    for at in image_training.parts(len(y), _PART):
+        seen = network.forward(s, image_training.scaled(lanes, x[at]), watch=True)
+        targets = functional.one_hot(y[at], classes).to(lanes.dtype)  # b k
+        fires = (list(seen.hidden.values())[-1].flatten(2) > 0).to(lanes.dtype)  # l b m
+        wrong = (seen.outputs.argmax(dim=2) != y[at]).to(lanes.dtype).sum(dim=1)
+        shares = torch.stack(list(seen.active_shares().values()), dim=1) * len(y[at])
+        lost = _losses(lanes, seen.outputs, targets).sum(dim=1)
+        parts.append((wrong, lost, shares, torch.matmul(fires.mT, targets)))
+    wrong, lost, shares, fired = (torch.stack(sums).sum(dim=0) for sums in zip(*parts, strict=True))
+    # A network without finite outputs predicts no class.
+    error = torch.where(lost.isfinite(), wrong / len(y), torch.nan)
+    # For a class without images, no neuron fires.
+    members = torch.bincount(y, minlength=classes).clamp(min=1)
+    return Activity(error, lost / len(y), shares / len(y), fired / members, fired.sum(dim=2) / len(y))
+
+
+def associated(firing: Tensor) -> Tensor:
+    """True for neurons that fire at least twice as often for one class as for any other; (... m k) to (... m)."""
+    most = firing.topk(2, dim=-1).values
+    return (most[..., 0] > 0) & (most[..., 0] >= 2 * most[..., 1])
+
+
+def balanced(y: Tensor, count: int, classes: int) -> Tensor:
+    """Indices of the first images of each class, equally many per class, at most `count` in total; 0 takes all."""
+    if not count:
+        return torch.arange(len(y), device=y.device)
+    place = functional.one_hot(y, classes).cumsum(dim=0).gather(1, y[:, None])[:, 0]  # index within the class, from 1
+    return (place <= max(1, count // classes)).nonzero()[:, 0]
 
 
 def conflicts(params: Params) -> Iterator[str]:
@@ -153,7 +197,7 @@ def _has_two_layers(p: Params) -> bool:
 def _train_two_layers(lanes: Lanes[Params], state: State, start: int, stop: int) -> State:
     data, per_epoch, s = image_training.loaded(lanes), image_training.epoch_steps(lanes), dict(state)
     w, b, a, c = (s[name] for name in _LAYERS)
-    sgd = Sgd(w, b, a, c, lanes.shape.loss, both=lanes.shape.trained == "both")
+    sgd = ManyOutputsSgd(w, b, a, c, lanes.shape.loss, both=lanes.shape.trained == "both")
     for epoch in cut(start, stop, per_epoch):
         image_training.chosen(lanes, s, epoch.start)
         for stretch in stretches(epoch.start, epoch.stop, numbers=len(lanes), length=BLOCK):
@@ -185,10 +229,6 @@ def _targets(lanes: Lanes[Params], y: Tensor, steps: range) -> Tensor:
     """Probabilities of the classes in the labels of these steps' images, with true classes y (l t b); (l t b k)."""
     classes = len(image_training.loaded(lanes).classes)
     return smoothed(relabelled(lanes, y, classes, lanes["noise_rate"], steps), classes, lanes["smoothing"])
-
-
-def _loss(lanes: Lanes[Params], outputs: Tensor, y: Tensor) -> Tensor:
-    return _losses(lanes, outputs, functional.one_hot(y, outputs.shape[2]).to(outputs.dtype))
 
 
 def _losses(lanes: Lanes[Params], outputs: Tensor, targets: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mislabel.tasks.blocks import BLOCK, blocks, stretches
-from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.lanes import Lanes, once
 from mislabel.tasks.misclassification import two_layers
 from mislabel.tasks.misclassification.gaussian import gaussian_inputs
 from mislabel.tasks.misclassification.noisy_loss import label_chances, loss_of, mean_chances, strengths
@@ -57,7 +57,7 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     s = {name: tensor.clone() for name, tensor in s.items()}
     sgd = Sgd(lanes, s)
     for stretch in stretches(start, stop, numbers=len(lanes) * lanes.shape.dim // 2):
-        x = _inputs(lanes, "x", stretch)
+        x = gaussian_inputs(lanes, "x", stretch, lanes.shape.biases != "none")
         up, down = strengths(lanes, label_chances(lanes, x[:, :, 0].sign(), stretch))
         for _, at in blocks(stretch):
             sgd.train(x[:, at], up[at], down[at])
@@ -81,12 +81,9 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     }
 
 
+@once
 def _test_inputs(lanes: Lanes[Params]) -> Tensor:
-    return lanes.once("test", lambda: _inputs(lanes, "test", range(lanes.shape.test_samples)))
-
-
-def _inputs(lanes: Lanes[Params], name: str, which: range) -> Tensor:
-    return gaussian_inputs(lanes, name, lanes.shape.dim, which, ending=lanes.shape.biases != "none")
+    return gaussian_inputs(lanes, "test", range(lanes.shape.test_samples), lanes.shape.biases != "none")
 
 
 _SMALL = {"dim": 4, "width": 8, "test_samples": 30}

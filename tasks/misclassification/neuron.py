@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mislabel.tasks.blocks import BLOCK, blocks, stretches
-from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.lanes import Lanes, once
 from mislabel.tasks.misclassification import noisy_loss
 from mislabel.tasks.misclassification.gaussian import gaussian_inputs
 from mislabel.tasks.misclassification.noisy_loss import NoisyLoss, Pull, pull_of
@@ -61,7 +61,7 @@ def init(lanes: Lanes[Params]) -> State:
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     w, pull = s["w"].clone(), pull_of(lanes)
     for stretch in stretches(start, stop, numbers=len(lanes) * lanes.shape.dim // 2):
-        x = _inputs(lanes, "x", stretch)
+        x = gaussian_inputs(lanes, "x", stretch, lanes.shape.bias)
         up, down = noisy_loss.strengths(lanes, noisy_loss.label_chances(lanes, x[:, :, 0].sign(), stretch))
         for _, at in blocks(stretch):
             _train(w, x[:, at], up[at], down[at], pull)
@@ -99,12 +99,9 @@ def _train(w: Tensor, x: Tensor, up: tuple[Tensor, ...], down: tuple[Tensor, ...
     w += torch.bmm(torch.stack(pulls, dim=1)[:, None], x)[:, 0]
 
 
+@once
 def _test_inputs(lanes: Lanes[Params]) -> Tensor:
-    return lanes.once("test", lambda: _inputs(lanes, "test", range(lanes.shape.test_samples)))
-
-
-def _inputs(lanes: Lanes[Params], name: str, which: range) -> Tensor:
-    return gaussian_inputs(lanes, name, lanes.shape.dim, which, ending=lanes.shape.bias)
+    return gaussian_inputs(lanes, "test", range(lanes.shape.test_samples), lanes.shape.bias)
 
 
 _SMALL = {"dim": 4, "test_samples": 30}

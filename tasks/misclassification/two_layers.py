@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.misclassification.noisy_loss import LOSS_HELP, NoisyLoss, pull_of
@@ -121,12 +122,8 @@ class Sgd:
     def train(self, x: Tensor, up: tuple[Tensor, ...], down: tuple[Tensor, ...]) -> None:
         """Take one step for each of the samples x (l t d), in order; for `up` and `down` see `strengths`."""
         w, a, c, pull = self._w, self._a, self._c, self._pull
-        if len(up) not in self._buffers:
-            self._buffers[len(up)] = _Buffers(w, len(up))
-        buffers = self._buffers[len(up)]
-        torch.bmm(x, w, out=buffers.h)
-        torch.bmm(x, x.mT, out=buffers.gram)
-        for (r, later, gram, move), up_t, down_t in zip(buffers.steps, up, down, strict=True):
+        buffers = _filled(self._buffers, x, w)
+        for (r, move, _, later, gram), up_t, down_t in zip(buffers.steps, up, down, strict=True):
             r.relu_()
             f = torch.mul(a, r, out=buffers.row).sum(dim=1)
             g = pull(f.add_(c) if self._output_bias else f, up_t, down_t)
@@ -141,6 +138,51 @@ class Sgd:
         w.baddbmm_(x.mT, buffers.h)
 
 
+class ManyOutputsSgd:
+    """Trains a copy of a network with many outputs: W (l d m), b (l m), A (l m k) and c (l k); otherwise like `Sgd`."""
+
+    # Steps are short: without inference mode, bookkeeping for autograd takes a large part of their time.
+    @torch.inference_mode()
+    def __init__(self, w: Tensor, b: Tensor, a: Tensor, c: Tensor, loss: str, *, both: bool = True) -> None:
+        self._w = torch.cat([w, b[:, None]], dim=1)  # for inputs that end with a 1
+        self._a = a.mT.clone(memory_format=torch.contiguous_format)  # l k m
+        self._c = c[:, :, None].clone()
+        self._logistic = loss == "logistic"
+        self._both = both
+        self._buffers: dict[int, _Buffers] = {}
+
+    @torch.inference_mode()
+    def train(self, x: Tensor, targets: Tensor, rates: Tensor) -> None:
+        """Take one step for each of the samples x (l t d), in order.
+
+        `targets` (l t k) are the probabilities of the classes in the labels, `rates` (l t) the learning rates.
+        """
+        w, a, c = self._w, self._a, self._c
+        x = functional.pad(x, (0, 1), value=1.0)
+        buffers = _filled(self._buffers, x, w)
+        g, row = torch.empty_like(c), buffers.row[:, None]
+        rates = rates.T[:, :, None, None].contiguous()  # t l 1 1
+        up = targets.transpose(0, 1)[..., None] * rates  # t l k 1
+        each = zip(buffers.steps, up.unbind(), rates.neg_().unbind(), strict=True)
+        for (_, r, column, later, gram), up_t, down_t in each:
+            r.relu_()
+            f = torch.baddbmm(c, a, column, out=g)
+            # The pull on each output: rate·(target - predicted probability).
+            torch.addcmul(up_t, f.sigmoid_() if self._logistic else f.softmax(dim=1), down_t, out=g)
+            torch.bmm(g.mT, a, out=row)
+            if self._both:
+                a.baddbmm_(g, r)
+                c.add_(g)
+            _gated(row, r, 0, grad_input=r)  # the update of each neuron that fires, else 0
+            later.addcmul_(gram, r)
+        w.baddbmm_(x.mT, buffers.h)
+
+    def layers(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The current W, b, A and c."""
+        # Tensors created in inference mode can't be used by autograd; copies can.
+        return self._w[:, :-1].clone(), self._w[:, -1].clone(), self._a.mT.contiguous(), self._c[:, :, 0].clone()
+
+
 class _Buffers:
     """Buffers for the preactivations of some steps, with views for each step. Creating a view takes as long as a sum.
 
@@ -152,7 +194,18 @@ class _Buffers:
         self.h = h = w.new_empty(lanes, steps, neurons)
         self.gram = gram = w.new_empty(lanes, steps, steps)
         self.row = w.new_empty(lanes, neurons)
-        self.steps = [(h[:, t], h[:, t + 1 :], gram[:, t + 1 :, t : t + 1], h[:, t : t + 1]) for t in range(steps)]
+        rows = [h[:, t : t + 1] for t in range(steps)]
+        self.steps = [(h[:, t], r, r.mT, h[:, t + 1 :], gram[:, t + 1 :, t : t + 1]) for t, r in enumerate(rows)]
+
+
+def _filled(buffers: dict[int, _Buffers], x: Tensor, w: Tensor) -> _Buffers:
+    """The buffers for as many steps as there are samples x (l t d), with their preactivations and Gram matrix."""
+    steps = x.shape[1]
+    if steps not in buffers:
+        buffers[steps] = _Buffers(w, steps)
+    torch.bmm(x, w, out=buffers[steps].h)
+    torch.bmm(x, x.mT, out=buffers[steps].gram)
+    return buffers[steps]
 
 
 def _outputs(s: State, r: Tensor) -> Tensor:

@@ -16,10 +16,9 @@ from mislabel.tasks.data.images import Images
 from mislabel.tasks.images.augmentation.views import Views
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
-from mislabel.tasks.self_labeling import probe
 from mislabel.tasks.self_labeling.batches import loaded
+from mislabel.tasks.self_labeling.classifiers import neighbour_classes, probe_classes, trained_probe
 from mislabel.tasks.self_labeling.encoders import Encoder
-from mislabel.tasks.self_labeling.neighbours import neighbour_accuracy
 from mislabel.tasks.task import Metric, State
 
 _TOGETHER = 512
@@ -70,12 +69,15 @@ def feature_metrics(lanes: Lanes[Any], f: Encoder, views: Views, state: State, l
     test = features(lanes, f, views, state, data.test_x)
     noisy = any(params.noise_rate for params in lanes.params)
 
+    def accuracy(classes: Tensor) -> Tensor:
+        return (classes == data.test_y).to(lanes.dtype).mean(dim=1)
+
     def voted(labels: Tensor) -> Tensor:
-        return neighbour_accuracy(train, labels, test, data.test_y, k, p.neighbours, p.vote_temperature)
+        return accuracy(neighbour_classes(train, labels, test, k, p.neighbours, p.vote_temperature))
 
     def learned(labels: Tensor) -> Tensor:
-        made = probe.trained(lanes, "probe", train, labels, k, epochs=p.probe_epochs, rate=p.probe_rate)
-        return probe.accuracy(made, test, data.test_y)
+        probe = trained_probe(lanes, "probe", train, labels, k, epochs=p.probe_epochs, rate=p.probe_rate)
+        return accuracy(probe_classes(probe, test))
 
     knn = voted(y)
     found = {

@@ -35,18 +35,18 @@ from mislabel.tasks.images.image_training import OPTIMIZER_HELP, PIXELS_HELP, Im
 from mislabel.tasks.images.network import Descent
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.self_labeling import contrast
 from mislabel.tasks.self_labeling.batches import AUGMENTATIONS, Batches, crop_sizes, loaded, scaled
-from mislabel.tasks.self_labeling.contrast import contrast, key_set, log_similarity, one_hot, one_hot_contrast, unit
+from mislabel.tasks.self_labeling.contrast import REFINERIES, Refined, log_similarity, unit
 from mislabel.tasks.self_labeling.encoders import ENCODERS, LAYERED, Encoder, encoder, loadable
 from mislabel.tasks.self_labeling.evaluation import METRICS as FEATURE_METRICS
 from mislabel.tasks.self_labeling.evaluation import Evaluation, feature_metrics, noisy_labels
-from mislabel.tasks.self_labeling.keys import NO_SAMPLE, Dictionary, enqueued, random_dictionary
 from mislabel.tasks.self_labeling.mixup import MIXUPS, beta, mixed, partners
-from mislabel.tasks.self_labeling.quality import quality
-from mislabel.tasks.self_labeling.refinery import REFINERIES, Refined, refined
 from mislabel.tasks.task import Metric, State, Task
 
 _TARGET = "target."
+# The sample index of keys from before the first step. Sample indices are used to measure labels, not for training.
+_NO_SAMPLE = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,11 +150,12 @@ def init(lanes: Lanes[Params]) -> State:
     f = _encoder(lanes)
     noisy_labels(lanes, loaded(lanes))
     w = f.init(lanes)
-    dictionary = random_dictionary(lanes, lanes.shape.dictionary, f.dim)
     state = w | {f"{_TARGET}{name}": w[name].clone() for name in f.weights}
     state |= image_training.initial_velocities(lanes, f, w)
+    keys = unit(lanes.normal("dictionary", lanes.shape.dictionary, f.dim))  # random directions, as in MoCo
+    key_samples = torch.full(keys.shape[:2], _NO_SAMPLE, device=lanes.device)
     step = torch.zeros(len(lanes), dtype=torch.int64, device=lanes.device)
-    return state | {"keys": dictionary.keys, "key_samples": dictionary.samples, "step": step}
+    return state | {"keys": keys, "key_samples": key_samples, "step": step}
 
 
 def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
@@ -175,8 +176,8 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
         Descent(rate, lanes["weight_decay"], lanes["momentum"], velocity).update(f.trained(state), gradients)
         for name in f.weights:
             state[f"{_TARGET}{name}"].lerp_(state[name], lanes.column("iota", state[name].dim() - 1))
-        dictionary = enqueued(Dictionary(state["keys"], state["key_samples"]), losses.positives, index, step)
-        state |= {"keys": dictionary.keys, "key_samples": dictionary.samples}
+        for name, new in {"keys": losses.positives, "key_samples": index}.items():
+            state[name] = contrast.enqueued(state[name], new, step)
         state |= {name: tensor.detach() for name, tensor in losses.buffers.items()}
     return state | {"step": torch.full_like(s["step"], stop)}
 
@@ -192,19 +193,19 @@ def _losses(
     with torch.no_grad():
         g = {name: state[f"{_TARGET}{name}"] for name in f.weights} | {name: state[name] for name in f.buffers}
         positives = unit(f.forward(g, x_tilde, training=True).outputs)
-        keys = key_set(positives, state["keys"])
+        keys = torch.cat([positives, state["keys"]], dim=1)
         mu = confidence(lanes["m1"], lanes["m2"], step, lanes.shape.steps)
-        labels = refined(log_similarity(positives, keys, tau), lanes["tau_prime"], mu, lanes.shape.refinery)
+        labels = contrast.refined(log_similarity(positives, keys, tau), lanes["tau_prime"], mu, lanes.shape.refinery)
     logits = log_similarity(unit(seen.outputs), keys, tau)
-    plain = one_hot_contrast(logits)
+    plain = contrast.one_hot_loss(logits)
     virtual = plain
     if lanes.shape.mixup == "none" and lanes.shape.mixup_views == "same":
-        virtual = plain if lanes.shape.refinery == "none" else contrast(logits, labels.labels)
+        virtual = plain if lanes.shape.refinery == "none" else contrast.labels_loss(logits, labels.labels)
     elif whole:
-        losses = [
-            contrast(log_similarity(unit(f.forward(state, x_prime, training=True).outputs), keys, tau), y_prime)
-            for x_prime, y_prime in _virtual(lanes, batches, images, x, x_tilde, labels.labels, step)
-        ]
+        losses = []
+        for x_prime, y_prime in _virtual(lanes, batches, images, x, x_tilde, labels.labels, step):
+            queries = unit(f.forward(state, x_prime, training=True).outputs)
+            losses.append(contrast.labels_loss(log_similarity(queries, keys, tau), y_prime))
         virtual = torch.stack(losses).mean(dim=0)
     total = torch.lerp(plain, virtual, weight)
     return Losses(total, plain, virtual, positives, logits, labels, seen.buffers)
@@ -260,10 +261,11 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 def _quality(now: Losses, data: Images, index: Tensor, key_samples: Tensor) -> dict[str, Tensor]:
     """Metrics of the labels, from the true classes of queries and keys."""
     queries = data.train_y[index]  # l s
-    dictionary = torch.where(key_samples == NO_SAMPLE, NO_SAMPLE, data.train_y[key_samples])  # l b
+    dictionary = torch.where(key_samples == _NO_SAMPLE, _NO_SAMPLE, data.train_y[key_samples])  # l b
     keys, k = torch.cat([queries, dictionary], dim=1), len(data.classes)
-    refined, plain = (quality(labels, queries, keys, k) for labels in (now.refined.labels, one_hot(now.logits)))
-    return {f"label_{name}": value for name, value in vars(refined).items()} | {"one_hot_distance": plain.distance}
+    labels = now.refined.labels, contrast.one_hot(now.logits)
+    refined, plain = (contrast.label_quality(each, queries, keys, k) for each in labels)
+    return refined | {"one_hot_distance": plain["label_distance"]}
 
 
 def weights(lanes: Lanes[Params], s: State) -> State:

@@ -37,8 +37,8 @@ class Plain:
     def __init__(self, params: Params, seed: int) -> None:
         p, lanes, steps = params, Lanes([params], [seed]), range(params.steps)
         self.params = p
-        self.x = gaussian_inputs(lanes, "x", p.dim, steps, ending=False)[0]
-        self.test_x = gaussian_inputs(lanes, "test", p.dim, range(p.test_samples), ending=False)[0]
+        self.x = gaussian_inputs(lanes, "x", steps, ending=False)[0]
+        self.test_x = gaussian_inputs(lanes, "test", range(p.test_samples), ending=False)[0]
         self.flips = lanes.uniform("flip", steps=steps)[0] < p.noise_rate / 2
 
         def start(name: str, scale: float, *size: int) -> Tensor:

@@ -35,10 +35,8 @@ class Plain:
     def __init__(self, params: Params, seed: int) -> None:
         lanes, steps = Lanes([params], [seed]), range(params.steps)
         self.params = params
-        self.x = gaussian_inputs(lanes, "x", params.dim, steps, ending=params.bias)[0].numpy()
-        self.test_x = gaussian_inputs(lanes, "test", params.dim, range(params.test_samples), ending=params.bias)[
-            0
-        ].numpy()
+        self.x = gaussian_inputs(lanes, "x", steps, ending=params.bias)[0].numpy()
+        self.test_x = gaussian_inputs(lanes, "test", range(params.test_samples), ending=params.bias)[0].numpy()
         self.flips = lanes.uniform("flip", steps=steps)[0].numpy() < params.noise_rate / 2
         self.w = params.init_scale * np.sqrt(3) * (2 * lanes.uniform("w", params.dim + params.bias)[0].numpy() - 1)
 

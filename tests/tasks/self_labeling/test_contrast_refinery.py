@@ -7,8 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mislabel.tasks.self_labeling.contrast import one_hot
-from mislabel.tasks.self_labeling.refinery import REFINERIES, other_similarity_labels, refined, similarity_labels
+from mislabel.tasks.self_labeling.contrast import (
+    REFINERIES,
+    one_hot,
+    other_similarity_labels,
+    refined,
+    similarity_labels,
+)
 
 SHARPNESS, CONFIDENCE = torch.tensor([0.8, 0.5], dtype=torch.float64), torch.tensor([0.7, 3.0], dtype=torch.float64)
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mislabel.tasks.self_labeling.quality import quality
-from mislabel.tasks.self_labeling.refinery import refined
+from mislabel.tasks.self_labeling.contrast import label_quality, refined
 
 NAMES = ("distance", "class_mass", "others_class_mass", "agreement", "entropy", "confidence")
 
@@ -42,36 +41,44 @@ def test_quality_equals_loops(sharpness: float) -> None:
     key_classes = torch.arange(40).reshape(2, 20) * 7 % 5 % 3
     key_classes[:, 15:18] = -1
     query_classes = key_classes[:, :6]
-    found = quality(labels, query_classes, key_classes, 3)
+    found = label_quality(labels, query_classes, key_classes, 3)
     for lane in range(2):
         right = by_loops(labels[lane].numpy(), query_classes[lane].tolist(), key_classes[lane].tolist(), 3)
         for name in NAMES:
-            assert getattr(found, name)[lane].item() == pytest.approx(right[name]), name
+            assert found[f"label_{name}"][lane].item() == pytest.approx(right[name]), name
 
 
 def test_quality_by_hand() -> None:
     """A query of class 0 with keys of classes 0, 0, 1: half on its positive, a quarter on each other key."""
     labels = torch.tensor([[[0.5, 0.25, 0.25]]])
-    found = quality(labels, torch.tensor([[0]]), torch.tensor([[0, 0, 1]]), 2)
-    assert found.distance.item() == pytest.approx(math.sqrt(2) / 4)
-    assert found.class_mass.item() == 0.75
-    assert found.others_class_mass.item() == 0.5
-    assert found.agreement.item() == 1
-    assert found.entropy.item() == pytest.approx(1.5 * math.log(2))
-    assert found.confidence.item() == 0.5
+    found = label_quality(labels, torch.tensor([[0]]), torch.tensor([[0, 0, 1]]), 2)
+    assert found["label_distance"].item() == pytest.approx(math.sqrt(2) / 4)
+    assert found["label_class_mass"].item() == 0.75
+    assert found["label_others_class_mass"].item() == 0.5
+    assert found["label_agreement"].item() == 1
+    assert found["label_entropy"].item() == pytest.approx(1.5 * math.log(2))
+    assert found["label_confidence"].item() == 0.5
 
 
 def test_the_ideal_label_has_distance_0_and_one_hot_labels_have_the_papers() -> None:
     key_classes = torch.tensor([[0, 1, 0, 1, 0, 1]])
     query_classes = key_classes[:, :2]
     ideal = (query_classes[:, :, None] == key_classes[:, None, :]).double() / 3
-    best = quality(ideal, query_classes, key_classes, 2)
-    assert (best.distance.item(), best.class_mass.item(), best.others_class_mass.item()) == (0, 1, 1)
-    assert best.entropy.item() == pytest.approx(math.log(3))
-    one_hot = quality(torch.eye(2, 6, dtype=torch.float64)[None], query_classes, key_classes, 2)
-    assert one_hot.distance.item() == pytest.approx(math.sqrt(1 - 1 / 3))
-    assert (one_hot.class_mass.item(), one_hot.agreement.item(), one_hot.entropy.item()) == (1, 1, 0)
-    assert math.isnan(one_hot.others_class_mass.item())
+    best = label_quality(ideal, query_classes, key_classes, 2)
+    assert (best["label_distance"].item(), best["label_class_mass"].item(), best["label_others_class_mass"].item()) == (
+        0,
+        1,
+        1,
+    )
+    assert best["label_entropy"].item() == pytest.approx(math.log(3))
+    one_hot = label_quality(torch.eye(2, 6, dtype=torch.float64)[None], query_classes, key_classes, 2)
+    assert one_hot["label_distance"].item() == pytest.approx(math.sqrt(1 - 1 / 3))
+    assert (one_hot["label_class_mass"].item(), one_hot["label_agreement"].item(), one_hot["label_entropy"].item()) == (
+        1,
+        1,
+        0,
+    )
+    assert math.isnan(one_hot["label_others_class_mass"].item())
 
 
 def test_labels_refined_with_good_features_are_better_than_one_hot_ones() -> None:
@@ -80,7 +87,7 @@ def test_labels_refined_with_good_features_are_better_than_one_hot_ones() -> Non
     cosine = torch.nn.functional.cosine_similarity(features[:, :8, None], features[:, None], dim=3)
     one = torch.ones(1, dtype=torch.float64)
     labels = refined(cosine / 0.2, 0.8 * one, one).labels
-    better = quality(labels, key_classes[:, :8], key_classes, 4)
-    given = quality(torch.eye(8, 40, dtype=torch.float64)[None], key_classes[:, :8], key_classes, 4)
-    assert better.distance.item() < given.distance.item()
-    assert better.others_class_mass.item() > 0.8
+    better = label_quality(labels, key_classes[:, :8], key_classes, 4)
+    given = label_quality(torch.eye(8, 40, dtype=torch.float64)[None], key_classes[:, :8], key_classes, 4)
+    assert better["label_distance"].item() < given["label_distance"].item()
+    assert better["label_others_class_mass"].item() > 0.8

@@ -8,7 +8,8 @@ from torch.nn import functional
 
 from mislabel.tasks import corruption
 from mislabel.tasks.lanes import Lanes
-from mislabel.tasks.self_labeling.probe import accuracy, trained
+from mislabel.tasks.self_labeling.classifiers import probe_classes
+from mislabel.tasks.self_labeling.classifiers import trained_probe as trained
 from mislabel.tasks.training import Training
 
 
@@ -23,6 +24,10 @@ def features(*size: int) -> Tensor:
 def clusters(lanes: int, each: int, classes: int = 4, dim: int = 6, spread: float = 0.1) -> tuple[Tensor, Tensor]:
     y = torch.arange(each * classes) % classes
     return torch.eye(dim, dtype=torch.float64)[y] + spread * features(lanes, len(y), dim), y
+
+
+def accuracy(probe: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    return (probe_classes(probe, x) == y).double().mean(dim=1)
 
 
 def test_a_probe_equals_torchs_layer_trained_by_torchs_adam() -> None:
@@ -43,8 +48,8 @@ def test_a_probe_equals_torchs_layer_trained_by_torchs_adam() -> None:
                 adam.zero_grad()
                 functional.cross_entropy(layer(x[lane, index]), y[lane, index]).backward()
                 adam.step()
-        torch.testing.assert_close(probe.w[lane], layer.weight.detach().T)
-        torch.testing.assert_close(probe.b[lane, 0], layer.bias.detach())
+        torch.testing.assert_close(probe[lane, :-1], layer.weight.detach().T)
+        torch.testing.assert_close(probe[lane, -1], layer.bias.detach())
 
 
 def test_separable_features_are_classified() -> None:
@@ -86,13 +91,13 @@ def test_the_probe_of_a_run_is_the_same_alone_and_in_a_pack() -> None:
     packed = trained(lanes_of(4, 5, 6), "probe", x, y, 3, epochs=3, batch=7)
     for lane, seed in enumerate((4, 5, 6)):
         alone = trained(lanes_of(seed), "probe", x[lane : lane + 1], y, 3, epochs=3, batch=7)
-        torch.testing.assert_close(alone.w[0], packed.w[lane])
+        torch.testing.assert_close(alone[0], packed[lane])
     other = trained(lanes_of(4), "other", x[:1], y, 3, epochs=3, batch=7)
-    assert not torch.allclose(other.w[0], packed.w[0])
+    assert not torch.allclose(other[0], packed[0])
 
 
 @pytest.mark.parametrize("epochs", [0, 1])
 def test_without_epochs_the_probe_stays_at_initialization(epochs: int) -> None:
     lanes = lanes_of(0)
     probe = trained(lanes, "probe", features(1, 20, 5), torch.arange(20) % 2, 2, epochs=epochs)
-    assert torch.equal(probe.w, 0.01 * lanes.normal("probe.w", 5, 2)) is (epochs == 0)
+    assert torch.equal(probe[:, :-1], 0.01 * lanes.normal("probe.w", 5, 2)) is (epochs == 0)

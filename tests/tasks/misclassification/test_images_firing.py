@@ -1,13 +1,14 @@
 """Firing by class, compared with counts image by image."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from mislabel.tasks.images.build_network import build
 from mislabel.tasks.images.image_training import loaded
 from mislabel.tasks.lanes import Lanes
-from mislabel.tasks.misclassification.firing import associated, balanced, evaluate
-from mislabel.tasks.misclassification.images import Params
+from mislabel.tasks.misclassification.images import Params, associated, balanced, evaluate
 
 
 @pytest.mark.parametrize(
@@ -39,16 +40,13 @@ def test_the_first_images_of_each_class_are_taken_equally_many_of_each() -> None
 @pytest.mark.parametrize("network", ["fc", "resnet20"])
 def test_firing_equals_a_count_image_by_image(network: str) -> None:
     # More images than are evaluated at once.
-    params = Params(network=network, depth=1, width=4, samples=270, pixels="standardized", precision="float64")
+    usual = Params(depth=1, width=4, samples=270, pixels="standardized", precision="float64")
+    params = replace(usual, network=network, loss="softmax")
     lanes = Lanes([params] * 2, [0, 1])
     data = loaded(lanes)
     net, x, y = build(params, data.size, 10), data.train_x, data.train_y
     s = net.init(lanes)
-
-    def loss(outputs: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
-        return -outputs.log_softmax(dim=2)[:, range(len(classes)), classes]
-
-    found = evaluate(lanes, net, s, x, y, 10, loss)
+    found = evaluate(lanes, s, x, y)
     pixels = x.double()
     pixels = (pixels - pixels.mean()) / pixels.std(correction=0)
     for lane in range(2):
@@ -68,14 +66,14 @@ def test_firing_equals_a_count_image_by_image(network: str) -> None:
         torch.testing.assert_close(found.layers[lane], torch.tensor(layers).double().mean(dim=0))
         assert found.error[lane].item() == pytest.approx(wrong / 270)
         assert found.loss[lane].item() == pytest.approx(lost / 270)
-        assert found.dead_neurons[lane].item() == sum(not row.any() for row in counts)
+        assert (found.active[lane] == 0).sum().item() == sum(not row.any() for row in counts)
         twice = 0
         for row in counts.tolist():
             best = max(row)
             others = list(row)
             others.remove(best)
             twice += best > 0 and best >= 2 * max(others)
-        assert found.class_neurons[lane].item() == twice
+        assert associated(found.firing[lane]).sum().item() == twice
 
 
 def test_with_nan_outputs_the_error_is_nan() -> None:
@@ -83,22 +81,18 @@ def test_with_nan_outputs_the_error_is_nan() -> None:
     data = loaded(lanes)
     net = build(lanes.shape, data.size, 10)
     s = {name: torch.full_like(tensor, torch.nan) for name, tensor in net.init(lanes).items()}
-    found = evaluate(lanes, net, s, data.train_x, data.train_y, 10, lambda outputs, y: outputs.sum(dim=2))
+    found = evaluate(lanes, s, data.train_x, data.train_y)
     assert found.error.isnan().all()
 
 
 def test_a_class_without_images_is_left_out_of_the_comparison() -> None:
-    lanes = Lanes([Params(width=30, samples=100, classes="0, 1, 2")], [0])
+    lanes, fewer = (Lanes([Params(width=30, samples=99, classes=classes)], [0]) for classes in ("0, 1, 2", "0, 1"))
     data = loaded(lanes)
-    net = build(lanes.shape, data.size, 3)
-    s = net.init(lanes)
-
-    def loss(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return outputs.sum(dim=2)
-
+    # The hidden layers are the same.
+    s, s_fewer = (build(own.shape, data.size, outputs).init(own) for own, outputs in ((lanes, 3), (fewer, 2)))
     of_two = data.train_y < 2
     x, y = data.train_x[of_two], data.train_y[of_two]
-    found, right = evaluate(lanes, net, s, x, y, 3, loss), evaluate(lanes, net, s, x, y, 2, loss)
-    assert right.class_neurons.item() > 0
-    assert found.class_neurons.tolist() == right.class_neurons.tolist()
+    found, right = evaluate(lanes, s, x, y), evaluate(fewer, s_fewer, x, y)
+    assert associated(right.firing).any()
+    assert torch.equal(associated(found.firing), associated(right.firing))
     assert torch.equal(found.firing, torch.nn.functional.pad(right.firing, (0, 1)))

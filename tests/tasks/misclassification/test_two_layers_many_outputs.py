@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mislabel.tasks.misclassification.many_outputs import Sgd
+from mislabel.tasks.misclassification.two_layers import ManyOutputsSgd
 
 LANES, DIM, WIDTH, OUTPUTS = 3, 6, 9, 4
 
@@ -29,7 +29,7 @@ def test_blocks_train_like_autograd_on_one_sample_at_a_time(loss: str, both: boo
     a, c = drawn(LANES, WIDTH, OUTPUTS, seed=1), drawn(LANES, OUTPUTS, seed=2)
     x, targets = drawn(LANES, count, DIM, seed=3), drawn(LANES, count, OUTPUTS, seed=4).softmax(dim=2)
     rates = 0.1 * drawn(LANES, count, seed=5).sigmoid()
-    sgd = Sgd(w, b, a, c, loss, both=both)
+    sgd = ManyOutputsSgd(w, b, a, c, loss, both=both)
     for at in (slice(0, 16), slice(16, 17), slice(17, 33), slice(33, 45)):
         sgd.train(x[:, at], targets[:, at], rates[:, at])
     for lane in range(LANES):
@@ -49,7 +49,7 @@ def test_inputs_are_not_changed() -> None:
     w, b = drawn(1, DIM, WIDTH), drawn(1, WIDTH, seed=3)
     a, c = drawn(1, WIDTH, OUTPUTS, seed=1), drawn(1, OUTPUTS, seed=2)
     before = [tensor.clone() for tensor in (w, b, a, c)]
-    sgd = Sgd(w, b, a, c, "logistic")
+    sgd = ManyOutputsSgd(w, b, a, c, "logistic")
     sgd.train(drawn(1, 8, DIM), torch.full((1, 8, OUTPUTS), 0.25).double(), torch.full((1, 8), 0.1).double())
     for given_, kept, now in zip((w, b, a, c), before, sgd.layers(), strict=True):
         assert torch.equal(given_, kept)
@@ -70,7 +70,7 @@ def test_a_small_step_with_all_outputs_misclassified_lowers_the_norm_of_every_la
     squares = outputs * max((a.square().sum() * x.square().sum()).item(), r.square().sum().item())
     assume(f.abs().sum().item() > 1e-4 * squares)
     rate = torch.full((1, 1), share * f.abs().sum().item() / squares, dtype=torch.float64)
-    sgd = Sgd(w, b, a, c, "logistic")
+    sgd = ManyOutputsSgd(w, b, a, c, "logistic")
     sgd.train(x, (f < 0).double()[:, None], rate)
     for after, before in zip(sgd.layers()[::2], (w, a), strict=True):
         assert after.norm() < before.norm()
