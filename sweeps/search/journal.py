@@ -8,7 +8,9 @@ them. Batches that can't be read are skipped: their runs are in the store.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter
 
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import Value
@@ -30,15 +32,18 @@ class StoredTrial:
 
 @dataclass(frozen=True)
 class Batch:
-    trials: Sequence[StoredTrial]
-    results: Sequence[tuple[int, int]] = ()
+    trials: list[StoredTrial]
+    results: Annotated[tuple[tuple[int, int], ...], Field(alias="told")] = ()
     """Trials whose results arrived since the batch before: number of the trial, and of the seeds in its mean."""
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
     """What the sampler noted on the study since the batch before."""
     space: str = ""
     """A digest of the axes. Notes and parameters are used only for the same axes."""
-    tried_first: int = 0
+    tried_first: Annotated[int, Field(alias="given")] = 0
     """How many cells of `try_first` are done."""
+
+
+_BATCH = TypeAdapter(Batch)
 
 
 class Journal:
@@ -63,14 +68,7 @@ class Journal:
         return self._next
 
     def append(self, batch: Batch) -> None:
-        stored = {
-            "layout": _LAYOUT,
-            "trials": [vars(trial) for trial in batch.trials],
-            "told": batch.results,
-            "notes": batch.notes,
-            "space": batch.space,
-            "given": batch.tried_first,
-        }
+        stored = {"layout": _LAYOUT, **_BATCH.dump_python(batch, by_alias=True)}
         self._files.write_json(f"{self._folder}/{self.next_number:05}.json", stored)
         self._next = self.next_number + 1
 
@@ -86,10 +84,6 @@ class Journal:
 def _batch_from(stored: Any) -> Batch | None:
     """The batch; None if it is damaged or has another layout."""
     try:
-        if stored["layout"] != _LAYOUT:
-            return None
-        results = tuple((int(number), int(seeds)) for number, seeds in stored["told"])
-        trials = [StoredTrial(**trial) for trial in stored["trials"]]
-        return Batch(trials, results, dict(stored["notes"]), str(stored["space"]), int(stored["given"]))
+        return _BATCH.validate_python(stored) if stored["layout"] == _LAYOUT else None
     except (KeyError, TypeError, ValueError):
         return None

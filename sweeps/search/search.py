@@ -10,6 +10,7 @@ A cell that is proposed again gets the same number of seeds once more. The new t
 Each branch of a sweep has a search, and they are used in turn. A sweep without `grid: true` has one branch.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -42,41 +43,6 @@ class Proposal:
     """How many seeds the cell has with this proposal."""
 
 
-class Proposals:
-    """All proposals of a search, in order."""
-
-    def __init__(self, seeds: int, most_seeds: int) -> None:
-        self.all: list[Proposal] = []
-        self.pending: dict[int, Proposal] = {}
-        """Proposals without a result, by trial number."""
-        self._seeds = seeds
-        self._most_seeds = most_seeds
-        self._numbers: dict[str, list[int]] = {}
-        """The trials of each cell."""
-
-    def repeats(self, cell: str) -> int:
-        """How often the cell was proposed."""
-        return len(self._numbers.get(cell, ()))
-
-    def may_repeat(self, cell: str) -> bool:
-        return (1 + self.repeats(cell)) * self._seeds <= self._most_seeds
-
-    def add(self, cell: str, number: int, values: dict[str, Value]) -> Proposal:
-        self._numbers.setdefault(cell, []).append(number)
-        proposal = Proposal(cell, values, number, self.repeats(cell) * self._seeds)
-        self.all.append(proposal)
-        self.pending[number] = proposal
-        return proposal
-
-    def take_answered(self, cell: str, seeds: int | None) -> list[Proposal]:
-        """Remove and return the cell's pending proposals for at most this many seeds; all of them for None."""
-        pending = [self.pending[number] for number in self._numbers[cell] if number in self.pending]
-        answered = [proposal for proposal in pending if seeds is None or proposal.seeds <= seeds]
-        for proposal in answered:
-            del self.pending[proposal.number]
-        return answered
-
-
 class Search:
     """The search of a sweep, or of one of its branches."""
 
@@ -86,9 +52,12 @@ class Search:
         self.limit = spec.budget.cells or 0
         self.unfinished: list[Proposal] = []
         """Proposals of earlier launches without a result."""
+        self.proposals: list[Proposal] = []
+        self._of_cell: dict[str, list[Proposal]] = defaultdict(list)
+        self._pending: dict[int, Proposal] = {}
+        """Proposals without a result, by trial number."""
         # With `seeds.up_to`, the seed race gives cells more seeds, and the search does not.
-        repeats = 1 if spec.seeds.up_to else _MOST_REPEATS
-        self._proposals = Proposals(spec.seeds.count, spec.seeds.count * repeats)
+        self._most_repeats = 1 if spec.seeds.up_to else _MOST_REPEATS
         self.study = CellStudy(space)
         self._journal = Journal(files, branch)
         self._results: dict[int, tuple[Mean, int]] = {}
@@ -98,10 +67,6 @@ class Search:
         self._tried_first = 0
         self._exhausted = False
         self._random_cells = (chunk.values(i) for chunk in space.drawn(self.limit) for i in range(len(chunk)))
-
-    @property
-    def proposals(self) -> list[Proposal]:
-        return self._proposals.all
 
     # Proposing
 
@@ -147,23 +112,33 @@ class Search:
     def _proposed(self, number: int, values: dict[str, Value]) -> Proposal | None:
         """Propose the cell of a trial; None if it is excluded or has its most seeds."""
         cell = self._cell_id(values)
-        if self.space.excludes(values) or not self._proposals.may_repeat(cell):
+        if self.space.excludes(values) or not self._may_repeat(cell):
             return None
-        return self._proposals.add(cell, number, values)
+        return self._add(cell, number, values)
+
+    def _may_repeat(self, cell: str) -> bool:
+        return len(self._of_cell[cell]) < self._most_repeats
+
+    def _add(self, cell: str, number: int, values: dict[str, Value]) -> Proposal:
+        seeds = (len(self._of_cell[cell]) + 1) * self.space.spec.seeds.count
+        proposal = self._pending[number] = Proposal(cell, values, number, seeds)
+        self._of_cell[cell].append(proposal)
+        self.proposals.append(proposal)
+        return proposal
 
     def _random_cell(self) -> Proposal | None:
         """A random cell that was never proposed; None if there is none."""
         for values in self._random_cells:
             cell = self._cell_id(values)
-            if not self._proposals.repeats(cell):
-                return self._proposals.add(cell, *self.study.suggest(values))
+            if not self._of_cell[cell]:
+                return self._add(cell, *self.study.suggest(values))
         return None
 
     def _known_cell(self) -> Proposal | None:
         """The cell with the fewest seeds that may have more; None if there is none, and the search ends."""
-        for known in sorted(self.proposals, key=lambda p: self._proposals.repeats(p.cell)):
-            if self._proposals.may_repeat(known.cell) and not self.space.excludes(known.values):
-                return self._proposals.add(known.cell, *self.study.suggest(known.values))
+        for known in sorted(self.proposals, key=lambda p: len(self._of_cell[p.cell])):
+            if self._may_repeat(known.cell) and not self.space.excludes(known.values):
+                return self._add(known.cell, *self.study.suggest(known.values))
         return None
 
     def _write_batch(self, asked: Sequence[Proposal]) -> None:
@@ -175,13 +150,14 @@ class Search:
 
     # Learning
 
-    def tell(self, cell: str, mean: Mean, seeds: int | None = None) -> None:
+    def tell(self, cell: str, mean: Mean, seeds: int) -> None:
         """Give the mean of each objective over this many seeds; a cell without a mean ranks below all others.
 
-        It is the result of the cell's proposals for at most this many seeds.
+        It is the result of the cell's proposals for at most this many seeds. Cells of other searches are ignored.
         """
-        for proposal in self._proposals.take_answered(cell, seeds):
-            self._results[proposal.number] = (mean, seeds or proposal.seeds)
+        for proposal in self._of_cell.get(cell, ()):
+            if proposal.seeds <= seeds and self._pending.pop(proposal.number, None):
+                self._results[proposal.number] = (mean, seeds)
 
     def _learn_results(self) -> None:
         for number, (mean, seeds) in sorted(self._results.items()):
@@ -189,11 +165,11 @@ class Search:
             self._learned.append((number, seeds))
         self._results.clear()
 
-    def learn_from(self, earlier: Callable[[], Sequence[Earlier]]) -> None:
+    def learn_from(self, earlier: Callable[[Space], Sequence[Earlier]]) -> None:
         """Learn from cells of other sweeps before the first proposal. A resumed search uses the same cells again."""
         stored = self._journal.earlier()
         if stored is None:
-            stored = [{"values": dict(cell.values), "mean": cell.mean.values} for cell in earlier()]
+            stored = [{"values": dict(values), "mean": mean.values} for values, mean in earlier(self.space)]
             self._journal.write_earlier(stored)
         self.study.begin_batch(0)
         for cell in stored:
@@ -212,15 +188,15 @@ class Search:
                 self._restore_trial(stored, same_axes=batch.space == self.study.dimensions.digest)
             self._tried_first = batch.tried_first
         self.study.new_notes()  # the journal has them
-        for proposal in list(self._proposals.pending.values()):
+        for proposal in list(self._pending.values()):
             self._use_mean(proposal, known)
 
-    def recover(self, cells: Sequence[Earlier], known: Known) -> None:
+    def recover(self, lost: Callable[[Space], Sequence[Earlier]], known: Known) -> None:
         """Restore proposals from the store's runs, for batches that were lost."""
-        for cell in cells:
-            name = self._cell_id(cell.values)
-            if not self._proposals.repeats(name) and (number := self.study.add(cell.values)) is not None:
-                self._use_mean(self._proposals.add(name, number, dict(cell.values)), known)
+        for values, _ in lost(self.space):
+            cell = self._cell_id(values)
+            if not self._of_cell[cell] and (number := self.study.add(values)) is not None:
+                self._use_mean(self._add(cell, number, dict(values)), known)
 
     def _use_mean(self, proposal: Proposal, known: Known) -> None:
         mean = known(proposal.cell, proposal.seeds)
@@ -230,17 +206,17 @@ class Search:
             self.tell(proposal.cell, mean, proposal.seeds)
 
     def _learn_again(self, number: int, seeds: int, known: Known) -> None:
-        proposal = self._proposals.pending.get(number)
+        proposal = self._pending.get(number)
         # The spec may have got more seeds since.
         if proposal and (mean := known(proposal.cell, max(seeds, proposal.seeds))):
-            del self._proposals.pending[number]
+            del self._pending[number]
             self.study.finish(number, mean)
 
     def _restore_trial(self, stored: StoredTrial, same_axes: bool) -> None:
         values = {**self.space.task.earlier, **stored.values}
         number = self.study.add_stored(replace(stored, values=values), same_axes)
         if number is not None:
-            self._proposals.add(self._cell_id(values), number, values)
+            self._add(self._cell_id(values), number, values)
 
     def _cell_id(self, values: Mapping[str, Value]) -> str:
         return cell_id(self.space.task, values)
@@ -255,11 +231,7 @@ class Branches:
         # Cells of different shape can't share a pack, so each batch comes from one branch.
         self._one_by_one = any(task.parameters[name].kind == "shape" for name in space.spec.branch_axes())
         self._turn = 0
-        self._search_of: dict[str, Search] = {}
-
-    @property
-    def limit(self) -> int:
-        return sum(search.limit for search in self.searches)
+        self.limit = sum(search.limit for search in self.searches)
 
     @property
     def unfinished(self) -> list[Proposal]:
@@ -271,20 +243,15 @@ class Branches:
 
     def learn_from(self, earlier: Callable[[Space], Sequence[Earlier]]) -> None:
         for search in self.searches:
-            search.learn_from(lambda space=search.space: earlier(space))  # type: ignore[misc]
+            search.learn_from(earlier)
 
     def restore(self, known: Known) -> None:
         for search in self.searches:
             search.restore(known)
-        self._index_cells()
 
     def recover(self, lost: Callable[[Space], Sequence[Earlier]], known: Known) -> None:
         for search in self.searches:
-            search.recover(lost(search.space), known)
-        self._index_cells()
-
-    def _index_cells(self) -> None:
-        self._search_of = {proposal.cell: search for search in self.searches for proposal in search.proposals}
+            search.recover(lost, known)
 
     def ask(self, count: int) -> list[Proposal]:
         """Propose at most `count` cells, from the branches in turn; none when all searches have ended."""
@@ -292,15 +259,12 @@ class Branches:
         share = count if self._one_by_one else -(-count // len(self.searches))
         for _ in self.searches:
             search = self.searches[self._turn % len(self.searches)]
-            batch = search.ask(min(share, count - len(asked)))
-            self._search_of |= {proposal.cell: search for proposal in batch}
-            asked += batch
+            asked += search.ask(min(share, count - len(asked)))
             self._turn += 1
             if len(asked) >= count or (asked and self._one_by_one):
                 break
         return asked
 
     def tell(self, cell: str, mean: Mean, seeds: int) -> None:
-        """Give a cell's mean to the search that proposed it. Other cells are ignored."""
-        if cell in self._search_of:
-            self._search_of[cell].tell(cell, mean, seeds)
+        for search in self.searches:
+            search.tell(cell, mean, seeds)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mislabel.sweeps.cells.ranges import problem_with
@@ -17,13 +16,8 @@ from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task
 
-
-@dataclass(frozen=True)
-class Earlier:
-    """A cell of another sweep."""
-
-    values: Mapping[str, Value]
-    mean: Mean
+Earlier = tuple[Mapping[str, Value], Mean]
+"""The parameters of a cell of another sweep, and its mean."""
 
 
 def refuse_unknown_sweeps(spec: Spec, task: Task[Any], store: Store) -> None:
@@ -54,7 +48,7 @@ def earlier_cells(sweeps: Iterable[SweepFiles], space: Space) -> list[Earlier]:
         for cell, (values, rows) in _measured(files, space).items():
             # Runs of another version of the task have other ids, and are not comparable.
             if cell not in found and cell == cell_id(space.task, values) and _contains(space, values):
-                found[cell] = Earlier(values, Mean(tuple(mean(column) for column in zip(*rows, strict=True))))
+                found[cell] = values, Mean(tuple(mean(column) for column in zip(*rows, strict=True)))
     return [found[cell] for cell in sorted(found)]
 
 

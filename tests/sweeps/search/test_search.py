@@ -38,7 +38,8 @@ def asked(search: Search, loss: Any = lambda values: (values["x"] - 3) ** 2) -> 
     while batch := search.ask(1):
         proposals += batch
         value = loss(batch[0].values)
-        search.tell(batch[0].cell, Mean((value,) if isinstance(value, float | int) else tuple(value or (math.nan,))))
+        mean = Mean((value,) if isinstance(value, float | int) else tuple(value or (math.nan,)))
+        search.tell(batch[0].cell, mean, batch[0].seeds)
     return proposals
 
 
@@ -229,7 +230,7 @@ def test_an_unfinished_proposal_gets_its_result(files: SweepFiles) -> None:
     (proposal,) = search_in(files).ask(1)
     again = search_in(files)
     assert [p.values for p in again.unfinished] == [proposal.values]
-    again.tell(proposal.cell, Mean((0.5,)))
+    again.tell(proposal.cell, Mean((0.5,)), proposal.seeds)
     again.ask(1)
     trial = again.study.trial(again.proposals[0].number)
     assert (trial.state, trial.values) == (TrialState.COMPLETE, [0.5])

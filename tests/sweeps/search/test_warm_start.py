@@ -27,19 +27,19 @@ def test_cells_of_the_space_have_their_means(store: Store) -> None:
     space = Space(bowl_spec(**{**SEARCH, "parameters": {"x": {"min": 0, "max": 10}}}), BOWL)
     found = earlier_cells([launch.files], space)
     # The first x is outside the range, and this sweep has another fixed level than 7.
-    assert sorted((cell.values["x"], cell.values["level"]) for cell in found) == [(1.0, 1), (2.0, 1)]
+    assert sorted((values["x"], values["level"]) for values, _ in found) == [(1.0, 1), (2.0, 1)]
     runs = runs_of(launch.files)
-    for cell in found:
-        mine = runs[(runs["x"] == cell.values["x"]) & (runs["level"] == 1)]
+    for values, mean in found:
+        mine = runs[(runs["x"] == values["x"]) & (runs["level"] == 1)]
         assert len(mine) == 3
-        assert cell.mean.values == pytest.approx((mine["loss"].mean(),))
+        assert mean.values == pytest.approx((mine["loss"].mean(),))
 
 
 def test_excluded_cells_and_cells_without_a_result_are_left_out(store: Store) -> None:
     launch = run(store, parameters={"x": {"values": [0.0, 1.0]}, "trouble": {"values": [0, 2]}})
     axes = {"x": RANGE, "trouble": {"values": [0, 2]}}
     space = Space(bowl_spec(**{**SEARCH, "parameters": axes, "exclude": ["x > 0.5"]}), BOWL)
-    assert [(cell.values["x"], cell.values["trouble"]) for cell in earlier_cells([launch.files], space)] == [(0.0, 0)]
+    assert [(values["x"], values["trouble"]) for values, _ in earlier_cells([launch.files], space)] == [(0.0, 0)]
     assert earlier_cells([store.sweep("nothing")], space) == []
 
 

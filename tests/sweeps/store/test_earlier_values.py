@@ -167,7 +167,7 @@ def test_a_search_learns_from_runs_from_before(store: Store, add: Add) -> None:
     later = add(slope=STEEP)
     spec = bowl_spec(**{**SEARCH, "parameters": {"x": {"min": -10, "max": 10}, "slope": {"min": -1, "max": 1}}})
     found = earlier_cells([first.files], Space(spec, later))
-    assert sorted((cell.values["x"], cell.values["slope"]) for cell in found) == [(0.0, 0.0), (1.0, 0.0), (2.0, 0.0)]
+    assert sorted((values["x"], values["slope"]) for values, _ in found) == [(0.0, 0.0), (1.0, 0.0), (2.0, 0.0)]
 
 
 def test_a_search_continues_with_the_cells_that_it_proposed(store: Store, add: Add) -> None:
