@@ -149,7 +149,7 @@ def test_tasks_know_no_scheduler_no_search_and_no_files() -> None:
 @pytest.mark.parametrize(
     ("package", "allowed"),
     [
-        ("optuna", ["mislabel.sweeps.search", "mislabel.sweeps.spec.distribution", "mislabel.analysis.studies"]),
+        ("optuna", ["mislabel.sweeps.search", "mislabel.analysis.studies"]),
         ("ray", ["mislabel.cluster", "mislabel.sweeps.commands.doctor"]),
         (
             "mlflow",

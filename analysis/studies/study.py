@@ -22,9 +22,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.search.samplers import quietly
+from mislabel.sweeps.search.samplers import contains, distribution, quietly
 from mislabel.sweeps.spec.condition import parse_expression
-from mislabel.sweeps.spec.distribution import contains, distribution
 from mislabel.sweeps.spec.model import Axis, Objective
 from mislabel.sweeps.statistics import comparable
 from mislabel.sweeps.store.outcome import WITH_RESULT

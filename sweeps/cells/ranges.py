@@ -20,14 +20,14 @@ _ROUNDING = 1e-9
 
 def steps_of(axis: Axis) -> int:
     """The number of steps between the ends of a range with `step`."""
-    low, high = ends_of(axis)
+    low, high = axis.ends
     assert axis.step is not None
     return round((high - low) / axis.step)
 
 
 def max_that_fits(axis: Axis) -> float | None:
     """The nearest max that is a whole number of steps from min; None if the given max is."""
-    low, high = ends_of(axis)
+    low, high = axis.ends
     assert axis.step is not None
     steps = (high - low) / axis.step
     if abs(steps - round(steps)) <= _ROUNDING * max(1, steps) and round(steps) > 0:
@@ -39,7 +39,7 @@ def listed(axis: Axis, parameter: Parameter) -> list[Value]:
     """All values that a grid takes: listed values, points, steps, or all whole numbers of a range."""
     if axis.values is not None:
         return list(axis.values)
-    low, high = ends_of(axis)
+    low, high = axis.ends
     if axis.step is not None:
         return _typed(_stepped(axis, np.arange(steps_of(axis) + 1)), parameter)
     if axis.points is None:
@@ -51,14 +51,14 @@ def ends(axis: Axis, parameter: Parameter) -> list[Value]:
     """The listed values, or the two ends of a range."""
     if axis.values is not None:
         return list(axis.values)
-    return [parameter.typed(end) for end in ends_of(axis)]
+    return [parameter.typed(end) for end in axis.ends]
 
 
 def values_at(axis: Axis, parameter: Parameter, quantiles: np.ndarray) -> np.ndarray:
     """Map quantiles between 0 and 1 to values of the axis; every listed value or step gets an equal share."""
     if axis.values is not None:
         return np.asarray(column_of(axis.values)[index_at(quantiles, len(axis.values))])
-    low, high = ends_of(axis)
+    low, high = axis.ends
     if axis.step is not None:
         found = _stepped(axis, index_at(quantiles, steps_of(axis) + 1))
         return found.astype(int) if parameter.type is int else found
@@ -69,15 +69,15 @@ def values_at(axis: Axis, parameter: Parameter, quantiles: np.ndarray) -> np.nda
     else:
         drawn = np.exp(np.log(low) + quantiles * (np.log(high) - np.log(low)))
     if parameter.type is int:
-        return np.clip(np.rint(drawn), *ends_of(axis)).astype(int)
-    return np.clip(drawn, *ends_of(axis))
+        return np.clip(np.rint(drawn), *axis.ends).astype(int)
+    return np.clip(drawn, *axis.ends)
 
 
 def nearest_value(axis: Axis, parameter: Parameter, value: Value) -> Value:
     """The value rounded to the nearest step, if the range has steps."""
     if axis.values is not None or axis.step is None:
         return parameter.typed(value)
-    low, _ = ends_of(axis)
+    low, _ = axis.ends
     index = min(max(round((float(value) - low) / axis.step), 0), steps_of(axis))
     (found,) = _typed(_stepped(axis, np.array([index])), parameter)
     return found
@@ -87,7 +87,7 @@ def problem_with(axis: Axis, parameter: Parameter, value: Value) -> str | None:
     """Why the axis does not contain this value, or None if it does. The value has the parameter's type."""
     if axis.values is not None:
         return None if value in axis.values else f"{value!r} is not one of its values {shown(axis.values)}"
-    low, high = ends_of(axis)
+    low, high = axis.ends
     if not low <= float(value) <= high:
         return f"{value!r} is not between {low:g} and {high:g}"
     if axis.step is not None:
@@ -99,7 +99,7 @@ def problem_with(axis: Axis, parameter: Parameter, value: Value) -> str | None:
 
 def range_problems(axis: Axis, parameter: Parameter) -> Iterator[tuple[tuple[str, ...], str]]:
     """Mistakes in a range whose ends are right by themselves: the key inside the axis, and the text."""
-    low, high = ends_of(axis)
+    low, high = axis.ends
     largest = max(abs(low), abs(high))
     if low >= high:
         yield (), f"min {low:g} is not below max {high:g}; write a single value without a range"
@@ -132,14 +132,8 @@ def cleaned(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def ends_of(axis: Axis) -> tuple[float, float]:
-    assert axis.min is not None
-    assert axis.max is not None
-    return axis.min, axis.max
-
-
 def _stepped(axis: Axis, index: np.ndarray) -> np.ndarray:
-    low, high = ends_of(axis)
+    low, high = axis.ends
     assert axis.step is not None
     distinct, where = np.unique(index, return_inverse=True)
     inner = [min(max(cleaned(low + int(i) * axis.step), low), high) for i in distinct]
@@ -148,7 +142,7 @@ def _stepped(axis: Axis, index: np.ndarray) -> np.ndarray:
 
 
 def _points(axis: Axis, points: int, parameter: Parameter) -> list[Value]:
-    low, high = ends_of(axis)
+    low, high = axis.ends
     spread = np.geomspace if axis.scale == "log" else np.linspace
     at = spread(low, high, points) if points > 1 else np.array([low])
     if parameter.type is int:

@@ -113,8 +113,8 @@ def _lost(name: str, was: Any, now: Any, before: Space, after: Space) -> str:
 
 def _within(was: Axis, now: Axis) -> bool:
     """Whether the new range contains each value of the old one."""
-    low, high = ranges.ends_of(was)
-    new_low, new_high = ranges.ends_of(now)
+    low, high = was.ends
+    new_low, new_high = now.ends
     if not (new_low <= low and high <= new_high and now.scale == was.scale):
         return False
     if now.step is None:

@@ -53,7 +53,7 @@ def _grid_axis(path: Path, axis: Axis, parameter: Parameter, method: str) -> Ite
     if (method != "grid" and not axis.grid) or axis.values is not None or axis.points is not None:
         return
     what = "a grid" if method == "grid" else "grid: true"
-    low, high = ranges.ends_of(axis)
+    low, high = axis.ends
     if axis.step is not None:
         count = (high - low) / axis.step + 1
         if count > LONGEST_WALK + 0.5:

@@ -1,21 +1,23 @@
-"""The Optuna sampler of each learning method, created again for every batch from the search's seed.
+"""The Optuna sampler of each learning method, and the Optuna distribution of an axis.
 
-A sampler keeps nothing that a proposal depends on: results and samplers' notes are in the study. So a search that was
-killed and resumed proposes the same cells as one that was never interrupted.
+Every batch has a new sampler, created from the search's seed. It keeps nothing that a proposal depends on: results and
+notes are in the study. So a search that was killed and resumed proposes the same cells as one that was never
+interrupted.
 """
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import optuna
-from optuna.distributions import CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler
-from optuna.trial import FrozenTrial, create_trial
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from mislabel.sweeps.search.optuna_private import draw_values_with, tpe_sampler
-from mislabel.sweeps.spec.model import Method
+from mislabel.sweeps.spec.model import Axis, Method
 
 # The most ended trials that a sampler reads. The cost of gp grows with their cube.
 _WINDOW_SIZES = {"tpe": 300, "gp": 120, "cmaes": 300}
@@ -64,3 +66,24 @@ def _numeric_part(trial: FrozenTrial) -> FrozenTrial:
 
 def window_size(method: Method) -> int:
     return _WINDOW_SIZES.get(method.name) or max(300, _GENERATIONS * method.population)
+
+
+def distribution(axis: Axis, integer: bool) -> BaseDistribution:
+    """The values of the axis; `integer` means that its parameter is a whole number."""
+    if axis.values is not None:
+        return CategoricalDistribution(axis.values)
+    (low, high), log = axis.ends, axis.scale == "log"
+    if axis.step is not None:
+        # If steps do not fill the range, end it at the last step. Optuna would do the same, with a warning.
+        high = low + math.floor((high - low) / axis.step + 1e-9) * axis.step
+    if integer:
+        return IntDistribution(int(low), int(high), log=log, step=int(axis.step or 1))
+    return FloatDistribution(low, min(high, axis.ends[1]), log=log, step=axis.step)
+
+
+def contains(d: BaseDistribution, value: Any) -> bool:
+    try:  # Optuna's only public check
+        create_trial(state=TrialState.RUNNING, params={"value": value}, distributions={"value": d})
+    except ValueError:
+        return False
+    return True

@@ -146,6 +146,13 @@ class Axis(Section):
             raise ValueError("gives both points and step; keep one of them")
         return self
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of a range."""
+        assert self.min is not None
+        assert self.max is not None
+        return self.min, self.max
+
 
 class Seeds(Section):
     """How many seeds each cell runs with."""

@@ -16,7 +16,7 @@ from scipy.stats import wilcoxon
 
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.ids import cell_id
-from mislabel.sweeps.search.optuna_space import Dimensions
+from mislabel.sweeps.search.optuna_study import Dimensions
 from mislabel.sweeps.search.search import Search
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.cell_means import Mean

@@ -5,7 +5,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from mislabel.sweeps.cells.space import Space
-from mislabel.sweeps.search.optuna_space import Dimensions
+from mislabel.sweeps.search.optuna_study import Dimensions
 from tests.bowls import BOWL, bowl_spec
 
 PARAMETERS: dict[str, Any] = {
