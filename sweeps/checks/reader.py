@@ -5,8 +5,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from mislabel.sweeps.checks.draft import Draft
-from mislabel.sweeps.checks.method_rules import method_rules, stopping_rules
-from mislabel.sweeps.checks.rules import axis_rules, space_rules, zip_rules
+from mislabel.sweeps.checks.rules import axis_rules, method_rules, space_rules, stopping_rules, zip_rules
 from mislabel.sweeps.checks.task_rules import task_rules, typed_spec
 from mislabel.sweeps.errors import Problem, SpecError, nearest
 from mislabel.sweeps.papers.bundled import bundled_name, near_names, spec_path

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from mislabel.sweeps.checks.draft import Draft
-from mislabel.sweeps.checks.method_rules import method_rules
+from mislabel.sweeps.checks.rules import method_rules
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.document import dotted
 from tests.bowls import bowl_spec
