@@ -35,23 +35,23 @@ def max_that_fits(axis: Axis) -> float | None:
     return cleaned(low + max(1, round(steps)) * axis.step)
 
 
-def listed(axis: Axis, parameter: Parameter) -> list[Value]:
-    """All values that a grid takes: listed values, points, steps, or all whole numbers of a range."""
+def candidates(axis: Axis, parameter: Parameter, on_grid: bool = True) -> list[Value]:
+    """The listed values. For a range: its points, steps or whole numbers on a grid, and its ends otherwise."""
     if axis.values is not None:
         return list(axis.values)
     low, high = axis.ends
+    if not on_grid:
+        return [parameter.typed(low), parameter.typed(high)]
     if axis.step is not None:
-        return _typed(_stepped(axis, np.arange(steps_of(axis) + 1)), parameter)
+        return [parameter.typed(value) for value in _stepped(axis, np.arange(steps_of(axis) + 1)).tolist()]
     if axis.points is None:
         return list(range(int(low), int(high) + 1))
-    return _points(axis, axis.points, parameter)
-
-
-def ends(axis: Axis, parameter: Parameter) -> list[Value]:
-    """The listed values, or the two ends of a range."""
-    if axis.values is not None:
-        return list(axis.values)
-    return [parameter.typed(end) for end in axis.ends]
+    spread = np.geomspace if axis.scale == "log" else np.linspace
+    at = spread(low, high, axis.points) if axis.points > 1 else np.array([low])
+    if parameter.type is int:
+        return [int(value) for value in np.unique(np.rint(at))]
+    inner = [min(max(cleaned(value), low), high) for value in at[1:-1]]
+    return list(dict.fromkeys([low, *inner, high][: axis.points]))
 
 
 def values_at(axis: Axis, parameter: Parameter, quantiles: np.ndarray) -> np.ndarray:
@@ -77,10 +77,8 @@ def nearest_value(axis: Axis, parameter: Parameter, value: Value) -> Value:
     """The value rounded to the nearest step, if the range has steps."""
     if axis.values is not None or axis.step is None:
         return parameter.typed(value)
-    low, _ = axis.ends
-    index = min(max(round((float(value) - low) / axis.step), 0), steps_of(axis))
-    (found,) = _typed(_stepped(axis, np.array([index])), parameter)
-    return found
+    index = min(max(round((float(value) - axis.ends[0]) / axis.step), 0), steps_of(axis))
+    return parameter.typed(_stepped(axis, np.array([index])).item())
 
 
 def problem_with(axis: Axis, parameter: Parameter, value: Value) -> str | None:
@@ -139,20 +137,6 @@ def _stepped(axis: Axis, index: np.ndarray) -> np.ndarray:
     inner = [min(max(cleaned(low + int(i) * axis.step), low), high) for i in distinct]
     values = np.where(distinct == 0, low, np.where(distinct == steps_of(axis), high, inner))
     return np.asarray(values[where])
-
-
-def _points(axis: Axis, points: int, parameter: Parameter) -> list[Value]:
-    low, high = axis.ends
-    spread = np.geomspace if axis.scale == "log" else np.linspace
-    at = spread(low, high, points) if points > 1 else np.array([low])
-    if parameter.type is int:
-        return [int(value) for value in np.unique(np.rint(at))]
-    inner = [min(max(cleaned(value), low), high) for value in at[1:-1]]
-    return list(dict.fromkeys([low, *inner, high][:points]))
-
-
-def _typed(column: np.ndarray, parameter: Parameter) -> list[Value]:
-    return [parameter.typed(value) for value in column.tolist()]
 
 
 def shown(values: list[Value]) -> str:

@@ -25,6 +25,7 @@ from mislabel.tasks.task import Task
 CHUNK = 1 << 15
 # After this many chunks without a new cell, all cells of a small space have been found.
 IDLE = 50
+NONE: Mapping[str, Value] = MappingProxyType({})
 Quantiles = Callable[[int], list[np.ndarray]]
 """Gives the next quantiles between 0 and 1 for each dimension of a space."""
 
@@ -52,16 +53,14 @@ class Cells:
 class Space:
     """The axes, conditions and exclusions of a spec, with every value in the type that the task declares."""
 
-    def __init__(self, spec: Spec, task: Task[Any], branch: Mapping[str, Value] = MappingProxyType({})) -> None:
+    def __init__(self, spec: Spec, task: Task[Any], branch: Mapping[str, Value] = NONE) -> None:
         self.spec = spec
         self.task = task
         self.branch = branch
         """The values that make this space a branch of a larger one; empty for the whole space of a spec."""
         declared = task.parameters
         axes = spec.axes()
-        self.zips: list[tuple[str, ...]] = list(spec.zip)
-        """Groups of axes whose lists of values are paired: first with first, second with second."""
-        group_of = {name: group for group in self.zips for name in group}
+        group_of = {name: group for group in spec.zip for name in group}
         dimensions = dict.fromkeys(group_of.get(name, (name,)) for name in axes)
         # Shapes vary slowest: cells of equal shape follow each other, and packs fill up one shape at a time.
         self.dimensions: list[tuple[str, ...]] = sorted(
@@ -79,26 +78,16 @@ class Space:
         """One cell of the space, ignoring conditions and exclusions."""
         return {**self.base, **{name: self.candidates(name)[0] for name in self.axes}}
 
-    def single_changes(self) -> Iterator[tuple[str, dict[str, Value]]]:
-        """Each listed value or end of a range of each axis, with the values that are zipped with it."""
-        for group in self.dimensions:
-            for values in self.combinations(group):
-                yield group[0], dict(zip(group, values, strict=True))
-
     def candidates(self, name: str) -> list[Value]:
         """The listed values of an axis, the points of its range on a grid, or else the ends of the range."""
         axis, parameter = self.axes[name], self.task.parameters[name]
-        on_grid = self.spec.method.name == "grid" or axis.grid
-        return ranges.listed(axis, parameter) if on_grid else ranges.ends(axis, parameter)
+        return ranges.candidates(axis, parameter, on_grid=self.spec.method.name == "grid" or axis.grid)
 
-    def combinations(self, group: tuple[str, ...]) -> list[tuple[Value, ...]]:
-        """The candidates of a dimension, as tuples with a value for each of its axes."""
-        return list(zip(*(self.candidates(name) for name in group), strict=True))
-
-    def combinations_with(self, group: tuple[str, ...], given: Mapping[str, Value]) -> list[tuple[Value, ...]]:
-        """The combinations that have the given values."""
-        wanted = {group.index(name): value for name, value in given.items()}
-        return [values for values in self.combinations(group) if all(values[i] == v for i, v in wanted.items())]
+    def combinations(self, group: tuple[str, ...], given: Mapping[str, Value] = NONE) -> list[dict[str, Value]]:
+        """The candidates of a dimension: a value for each of its axes. With `given`, only those with these values."""
+        rows = zip(*(self.candidates(name) for name in group), strict=True)
+        found = (dict(zip(group, row, strict=True)) for row in rows)
+        return [row for row in found if given.items() <= row.items()]
 
     @property
     def grid_size(self) -> int:
@@ -121,9 +110,8 @@ class Space:
         if not groups:
             return [self]
         combinations = itertools.product(*(self.combinations(group) for group in groups))
-        names = [name for group in groups for name in group]
-        settings = [dict(zip(names, itertools.chain(*values), strict=True)) for values in combinations]
-        searched = self.axes.keys() - set(names)
+        settings = [{name: value for row in rows for name, value in row.items()} for rows in combinations]
+        searched = self.axes.keys() - set(self.spec.branch_axes())
         decided = [expression for expression in self.exclude if expression.names.isdisjoint(searched)]
         kept = [fixed for fixed in settings if not any(e.holds({**self.base, **fixed}) for e in decided)]
         return [Space(self._branch_spec(fixed, i, len(kept)), self.task, fixed) for i, fixed in enumerate(kept)]
@@ -203,12 +191,12 @@ class Space:
         cells = self._at(self._random(zlib.crc32(b"try_first"), i)(256), given)
         return cells.rows([0]) if len(cells) else cells
 
-    def _at(self, quantiles: list[np.ndarray], given: Mapping[str, Value] | None = None) -> Cells:
+    def _at(self, quantiles: list[np.ndarray], given: Mapping[str, Value] = NONE) -> Cells:
         """The cells at these quantiles of the dimensions, without excluded ones."""
         columns: dict[str, np.ndarray] = {}
         count = len(quantiles[0]) if quantiles else 1
         for group, at in zip(self.dimensions, quantiles, strict=True):
-            columns |= self._values_at(group, at, {n: v for n, v in (given or {}).items() if n in group})
+            columns |= self._values_at(group, at, {n: v for n, v in given.items() if n in group})
         for _ in self._settle_conditions(columns, count):
             pass
         return self._chunk(columns, ~self._excluded(columns, count))
@@ -227,15 +215,14 @@ class Space:
         engine = qmc.Sobol(max(1, len(self.dimensions)), scramble=True, bits=53, rng=np.random.default_rng(seed))
         return lambda count: list(engine.random(count).T)[: len(self.dimensions)]
 
-    def _values_at(
-        self, group: tuple[str, ...], quantiles: np.ndarray, given: Mapping[str, Value]
-    ) -> dict[str, np.ndarray]:
+    def _values_at(self, group: tuple[str, ...], at: np.ndarray, given: Mapping[str, Value]) -> dict[str, np.ndarray]:
+        """The values of a dimension at these quantiles of the combinations with the given values."""
         if len(group) == 1 and not given:
             (name,) = group
-            return {name: ranges.values_at(self.axes[name], self.task.parameters[name], quantiles)}
-        options = [tuple(given.values())] if len(group) == len(given) == 1 else self.combinations_with(group, given)
-        index = ranges.index_at(quantiles, len(options))
-        return {n: ranges.column_of(values)[index] for n, values in zip(group, zip(*options, strict=True), strict=True)}
+            return {name: ranges.values_at(self.axes[name], self.task.parameters[name], at)}
+        rows = [given] if len(group) == len(given) == 1 else self.combinations(group, given)
+        index = ranges.index_at(at, len(rows))
+        return {name: ranges.column_of([row[name] for row in rows])[index] for name in group}
 
     def excludes(self, cell: Mapping[str, Value]) -> bool:
         return any(expression.holds(cell) for expression in self.exclude)

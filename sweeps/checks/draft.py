@@ -36,7 +36,8 @@ class Draft:
     def sound(self, *names: str) -> bool:
         """Whether these parts, such as `budget.cells`, are free of mistakes, inside them and around them."""
         wanted = [tuple(name.split(".")) for name in names]
-        return not any(_overlap(path, each) for path in self._wrong() for each in wanted)
+        pairs = [zip(path, each, strict=False) for path in self._wrong() for each in wanted]
+        return not any(all(given == name for given, name in pair) for pair in pairs)
 
     def has_right_values(self, parameter: str) -> bool:
         """Whether the parameter's values are right; its condition may be wrong."""
@@ -71,10 +72,6 @@ class Draft:
 
     def _wrong(self) -> list[Path]:
         return [path for mistake in self.mistakes for path in (mistake.path, mistake.meant) if path]
-
-
-def _overlap(a: Path, b: Path) -> bool:
-    return all(x == y for x, y in zip(a, b, strict=False))
 
 
 def _valid_part(values: Mapping[str, Any], mistakes: Iterable[Mistake]) -> Spec:

@@ -69,7 +69,7 @@ def _parameters(old: Spec, new: Spec, task: Task[Any]) -> list[Problem]:
     if _draws(new) and set(whole) != set(new.zip):
         found.append(_changed("zip", _groups(whole), _groups(new.zip), _other_cells(new)))
     elif not gone:
-        lost = [group for group in after.zips if not _keeps(set(after.combinations(group)), before, group)]
+        lost = [group for group in new.zip if not _keeps_combinations(before, after, group)]
         found += [Problem("zip", f"{', '.join(group)} are zipped now, which removes combinations") for group in lost]
     for name in {**kept, **new.parameters}:
         was, now = kept.get(name, defaults[name]), new.parameters.get(name, defaults[name])
@@ -80,15 +80,15 @@ def _parameters(old: Spec, new: Spec, task: Task[Any]) -> list[Problem]:
     return found
 
 
-def _keeps(kept: set[tuple[Any, ...]], space: Space, group: tuple[str, ...]) -> bool:
-    """Whether these contain all combinations that the parameters had: zipped, varied independently, or fixed."""
-    parts = [(part, [name for name in part if name in group]) for part in space.dimensions if set(part) & set(group)]
-    rows = [{tuple(row[part.index(n)] for n in names) for row in space.combinations(part)} for part, names in parts]
-    if math.prod(map(len, rows)) > len(kept):
+def _keeps_combinations(before: Space, after: Space, group: tuple[str, ...]) -> bool:
+    """Whether the zipped group has all combinations that it had before: zipped, varied independently, or fixed."""
+    kept = {tuple(row.values()) for row in after.combinations(group)}
+    parts = [before.combinations(part) for part in before.dimensions if set(part) & set(group)]
+    choices = [{tuple(item for item in row.items() if item[0] in group) for row in rows} for rows in parts]
+    if math.prod(map(len, choices)) > len(kept):
         return False
-    names = [name for _, names in parts for name in names]
-    had = (dict(zip(names, itertools.chain(*choice), strict=True)) for choice in itertools.product(*rows))
-    return all(tuple({**space.base, **cell}[name] for name in group) in kept for cell in had)
+    had = ({**before.base, **dict(itertools.chain(*choice))} for choice in itertools.product(*choices))
+    return all(tuple(cell[name] for name in group) in kept for cell in had)
 
 
 def _lost(name: str, was: Any, now: Any, before: Space, after: Space) -> str:

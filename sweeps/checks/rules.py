@@ -282,9 +282,9 @@ def _first_cell(space: Space, path: Path, given: Mapping[str, Value]) -> Iterato
         else:
             problem = ranges.problem_with(space.axes[name], space.task.parameters[name], value)
         found += [Mistake((*path, name), problem)] if problem else []
-    for group in space.zips if not found else ():
+    for group in space.spec.zip if not found else ():
         held = {name: given[name] for name in group if name in given}
-        if held and not space.combinations_with(group, held):
+        if held and not space.combinations(group, held):
             shown = ", ".join(f"{name} {value}" for name, value in held.items())
             found.append(Mistake(path, f"{shown} is not a combination in zip; give one of its combinations"))
     if not found and space.axes.keys() <= given.keys():
@@ -303,7 +303,8 @@ def _conflicts(space: Space) -> Iterator[Mistake]:
     """
     first = space.sample_cell()
     tried: list[tuple[Path, Mapping[str, Value]]] = [(("parameters",), first)]
-    tried += [(("parameters", name), {**first, **changed}) for name, changed in space.single_changes()]
+    for group in space.dimensions:
+        tried += [(("parameters", group[0]), {**first, **changed}) for changed in space.combinations(group)]
     said = set()
     for path, cell in tried:
         for text in space.task.conflicts(space.task.settings(cell)):

@@ -186,7 +186,7 @@ class Dimensions:
 
     def _row(self, group: tuple[str, ...], values: Mapping[str, Value]) -> int:
         for i, row in enumerate(self.space.combinations(group)):
-            if values.items() <= dict(zip(group, row, strict=True)).items():
+            if values.items() <= row.items():
                 return i
         raise ValueError(f"{values} is not a combination of the space")
 

@@ -23,11 +23,11 @@ X, RATE, LEVEL = (BOWL.parameters[name] for name in ("x", "rate", "level"))
     ],
 )
 def test_the_steps_of_a_range_are_round_numbers_from_end_to_end(axis: dict[str, Any], values: list[float]) -> None:
-    assert ranges.listed(Axis(**axis), X) == values
+    assert ranges.candidates(Axis(**axis), X) == values
 
 
 def test_the_steps_of_whole_numbers_are_whole() -> None:
-    values = ranges.listed(Axis(min=10, max=50, step=20), LEVEL)
+    values = ranges.candidates(Axis(min=10, max=50, step=20), LEVEL)
     assert values == [10, 30, 50]
     assert all(type(value) is int for value in values)
 
@@ -37,7 +37,7 @@ def test_a_grid_a_draw_and_a_search_give_the_same_steps(start: int, steps: int, 
     low = ranges.cleaned(start * step)
     axis = Axis(min=low, max=ranges.cleaned(low + steps * step), step=step)
     assert ranges.max_that_fits(axis) is None
-    values = ranges.listed(axis, X)
+    values = ranges.candidates(axis, X)
     assert len(set(values)) == steps + 1
     drawn = ranges.values_at(axis, X, (np.arange(steps + 1) + 0.5) / (steps + 1)).tolist()
     assert drawn == values

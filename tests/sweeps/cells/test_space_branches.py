@@ -89,7 +89,7 @@ def test_zipped_axes_make_branches_if_one_of_them_does() -> None:
     )
     found = space.branches()
     assert [(space.branch["width"], space.branch["level"]) for space in found] == [(1, 5), (2, 5), (2, 6)]
-    assert all(space.zips == [] for space in found)
+    assert all(space.spec.zip == () for space in found)
     assert len(all_cells(space)) == 6
 
 
