@@ -10,8 +10,6 @@ from mislabel.tasks.parameters import Value
 if TYPE_CHECKING:
     from mislabel.tasks.task import Task
 
-_DIGEST_BYTES = 10
-
 
 def cell_id(task: "Task[Any]", values: Mapping[str, Value]) -> str:
     """The id of one setting of a task's parameters, defaults included, in any order.
@@ -19,8 +17,7 @@ def cell_id(task: "Task[Any]", values: Mapping[str, Value]) -> str:
     A parameter that was added to the task later is left out of the hash at its `earlier` value, so that runs from
     before keep their ids.
     """
-    earlier = task.earlier
-    return _cell_digest(task, "".join(_item(name, values[name], earlier) for name in sorted(values)))
+    return cell_ids(task, values, {}, 1)[0]
 
 
 def cell_ids(
@@ -38,7 +35,8 @@ def cell_ids(
         else:
             template += _item(name, common[name], earlier).replace("%", "%%")
     rows = zip(*varying, strict=True) if varying else [()] * count
-    return [_cell_digest(task, template % row) for row in rows]
+    head = f"[{json.dumps(task.name)},{task.version},"
+    return [_digest(f"{head}{{{(template % row).removeprefix(',')}}}]") for row in rows]
 
 
 def run_id(cell: str, seed: int) -> str:
@@ -50,12 +48,8 @@ def pack_id(run_ids: Iterable[str]) -> str:
     return _digest("\n".join(sorted(run_ids)))
 
 
-def _cell_digest(task: "Task[Any]", items: str) -> str:
-    return _digest(f"[{json.dumps(task.name)},{task.version},{{{items.removeprefix(',')}}}]")
-
-
 def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
 
 def _item(name: str, value: Value, earlier: Mapping[str, Value]) -> str:

@@ -117,14 +117,17 @@ class Space:
         return [Space(self._branch_spec(fixed, i, len(kept)), self.task, fixed) for i, fixed in enumerate(kept)]
 
     def _branch_spec(self, fixed: Mapping[str, Value], i: int, count: int) -> Spec:
+        """The spec of the i-th branch, with the cells of `try_first` that belong to it."""
         spec, budget = self.spec, self.spec.budget
         if budget.cells is not None:
             share, more = divmod(budget.cells, count)
             budget = budget.model_copy(update={"cells": share + (i < more)})
+        agreeing = [given for given in spec.try_first if all(fixed.get(name, v) == v for name, v in given.items())]
+        searched = [{name: v for name, v in given.items() if name not in fixed} for given in agreeing]
         changes = {
             "parameters": {**spec.parameters, **fixed},
             "zip": tuple(group for group in spec.zip if group[0] not in fixed),
-            "try_first": _within(spec, fixed),
+            "try_first": tuple(given for given in searched if given),
             "budget": budget,
         }
         return spec.model_copy(update=changes)
@@ -247,13 +250,6 @@ class Space:
         kept = {name: [declared[name].typed(v) for v in column[keep].tolist()] for name, column in columns.items()}
         common = {name: value for name, value in self.base.items() if name not in kept}
         return Cells(cell_ids(self.task, common, kept, int(keep.sum())), common, kept)
-
-
-def _within(spec: Spec, fixed: Mapping[str, Value]) -> tuple[dict[str, Value], ...]:
-    """The cells of `try_first` that belong to a branch, without the values that the branch fixes."""
-    agreeing = [given for given in spec.try_first if all(fixed.get(name, v) == v for name, v in given.items())]
-    searched = [{name: v for name, v in given.items() if name not in fixed} for given in agreeing]
-    return tuple(given for given in searched if given)
 
 
 def _by_dependence(axes: Mapping[str, Axis]) -> list[str]:

@@ -4,9 +4,8 @@ import logging
 from pathlib import Path as FilePath
 from typing import Any
 
-from mislabel.sweeps.checks.draft import Draft
+from mislabel.sweeps.checks.draft import Draft, task_rules, typed_spec
 from mislabel.sweeps.checks.rules import axis_rules, method_rules, space_rules, stopping_rules, zip_rules
-from mislabel.sweeps.checks.task_rules import task_rules, typed_spec
 from mislabel.sweeps.errors import Problem, SpecError, nearest
 from mislabel.sweeps.papers.bundled import bundled_name, near_names, spec_path
 from mislabel.sweeps.spec.document import LARGEST_BYTES, Document, read_document
@@ -69,10 +68,9 @@ def _near_file(file: FilePath) -> str:
     """Suggest an existing file if there is none of this name."""
     if file.exists() or not file.parent.is_dir():
         return ""
-    names = [path.name for pattern in ("*.yaml", "*.yml") for path in file.parent.glob(pattern)]
-    same = [name for name in names if FilePath(name).stem == file.name]
-    close = [str(file.with_name(name)) for name in same] or [str(file.with_name(name)) for name in names]
-    return f"; did you mean {close[0]}?" if same else nearest(str(file), close)
+    paths = [path for pattern in ("*.yaml", "*.yml") for path in file.parent.glob(pattern)]
+    same = [path for path in paths if path.stem == file.name]
+    return f"; did you mean {same[0]}?" if same else nearest(str(file), map(str, paths))
 
 
 def _take_quick(document: Document, apply: bool) -> None:

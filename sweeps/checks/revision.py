@@ -34,9 +34,9 @@ def incompatible_changes(old: Spec, new: Spec, task: Task[Any]) -> list[Problem]
     found += _parameters(old, new, task)
     if added := [text for text in new.exclude if text not in old.exclude]:
         found.append(Problem("exclude", f"now also removes cells with {' or '.join(added)}"))
-    elif _draws(new) and set(old.exclude) != set(new.exclude):
+    elif _redraws(new) and set(old.exclude) != set(new.exclude):
         was, now = (" or ".join(spec.exclude) or "nothing" for spec in (old, new))
-        found.append(_changed("exclude", was, now, _other_cells(new)))
+        found.append(_changed("exclude", was, now, _redraws(new)))
     found += _seeds(old, new)
     if (new.budget.cells or 0) < (old.budget.cells or 0):
         found.append(_changed("budget.cells", old.budget.cells, new.budget.cells, "give at least as many"))
@@ -47,13 +47,9 @@ def _changed(path: str, was: object, now: object, reason: str = "") -> Problem:
     return Problem(path, f"was {_shown(was)}, now {_shown(now)}{'; ' if reason else ''}{reason}")
 
 
-def _draws(spec: Spec) -> bool:
-    """Whether its cells are random draws, which depend only on the axes and the method's seed."""
-    return spec.method.name in ("random", "qmc")
-
-
-def _other_cells(new: Spec) -> str:
-    return f"{new.method.name} would draw other cells"
+def _redraws(new: Spec) -> str:
+    """Why its axes must not change if its cells are random draws, which depend on them; else an empty string."""
+    return f"{new.method.name} would draw other cells" if new.method.name in ("random", "qmc") else ""
 
 
 def _parameters(old: Spec, new: Spec, task: Task[Any]) -> list[Problem]:
@@ -66,8 +62,8 @@ def _parameters(old: Spec, new: Spec, task: Task[Any]) -> list[Problem]:
     whole = tuple(group for group in old.zip if not gone.keys() & set(group))
     before = Space(old.model_copy(update={"parameters": kept, "zip": whole}), task)
     after = Space(new, task)
-    if _draws(new) and set(whole) != set(new.zip):
-        found.append(_changed("zip", _groups(whole), _groups(new.zip), _other_cells(new)))
+    if _redraws(new) and set(whole) != set(new.zip):
+        found.append(_changed("zip", _groups(whole), _groups(new.zip), _redraws(new)))
     elif not gone:
         lost = [group for group in new.zip if not _keeps_combinations(before, after, group)]
         found += [Problem("zip", f"{', '.join(group)} are zipped now, which removes combinations") for group in lost]
@@ -75,7 +71,7 @@ def _parameters(old: Spec, new: Spec, task: Task[Any]) -> list[Problem]:
         was, now = kept.get(name, defaults[name]), new.parameters.get(name, defaults[name])
         if was == now:
             continue
-        reason = _other_cells(new) if _draws(new) else _lost(name, was, now, before, after)
+        reason = _redraws(new) or _lost(name, was, now, before, after)
         found += [_changed(f"parameters.{name}", was, now, reason)] if reason else []
     return found
 
@@ -146,9 +142,9 @@ def _shares(old: Spec, new: Spec, task: Task[Any]) -> list[Problem]:
             text = f"{len(after)} branches share it now, which leaves {now.budget.cells} of {was.budget.cells} cells"
             return [Problem("budget.cells", f"{text}{each}; raise it")]
         firsts = len(now.try_first) - len(was.try_first)
-        if _draws(new) and now.try_first[: len(was.try_first)] != was.try_first:
+        if _redraws(new) and now.try_first[: len(was.try_first)] != was.try_first:
             return [Problem("try_first", "add new cells at the end")]
-        if _draws(new) and more < firsts:
+        if _redraws(new) and more < firsts:
             text = f"{firsts} more cells replace drawn cells; raise budget.cells by as many{each}"
             return [Problem("try_first", text)]
     return []

@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from mislabel.sweeps.cells.seeds import Seeding
 from mislabel.sweeps.cells.space import Cells
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.pack_size import Sizing
 from mislabel.sweeps.plan.plan import Group, Plan, Shape, shape_of, shapes_of, sized_group
+from mislabel.sweeps.store.cell_means import Seeding
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.tasks.parameters import Value
 

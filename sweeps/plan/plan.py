@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mislabel.sweeps.cells.seeds import Seeding
 from mislabel.sweeps.cells.space import Cells, Space
 from mislabel.sweeps.errors import Problem, SpecError
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.plan.pack_size import Sizing
 from mislabel.sweeps.spec.model import Spec
+from mislabel.sweeps.store.cell_means import Seeding
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import Value

@@ -50,7 +50,9 @@ class Journal:
     def __init__(self, files: SweepFiles, branch: str = "") -> None:
         self._files = files
         self._folder = f"proposals/{branch}".rstrip("/")
-        self._next: int | None = None
+        stems = [name.removesuffix(".json") for name in files.names(self._folder)]
+        self.next_number = max((int(stem) + 1 for stem in stems if stem.isdigit()), default=0)
+        """The number of the next batch, higher than all others, readable or not."""
 
     def batches(self) -> Iterator[tuple[int, Batch]]:
         """The readable batches with their numbers, in order."""
@@ -59,18 +61,10 @@ class Journal:
             if stem.isdigit() and (batch := _batch_from(self._files.read_json(f"{self._folder}/{name}"))):
                 yield int(stem), batch
 
-    @property
-    def next_number(self) -> int:
-        """The number of the next batch, higher than all others, readable or not."""
-        if self._next is None:
-            stems = [name.removesuffix(".json") for name in self._files.names(self._folder)]
-            self._next = max((int(stem) + 1 for stem in stems if stem.isdigit()), default=0)
-        return self._next
-
     def append(self, batch: Batch) -> None:
         stored = {"layout": _LAYOUT, **_BATCH.dump_python(batch, by_alias=True)}
         self._files.write_json(f"{self._folder}/{self.next_number:05}.json", stored)
-        self._next = self.next_number + 1
+        self.next_number += 1
 
     def earlier(self) -> list[dict[str, Any]] | None:
         """The cells of other sweeps that the search learned from at its start; None if it has not started."""

@@ -17,8 +17,7 @@ from mislabel.sweeps.cells.ranges import nearest_value
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.search.journal import StoredTrial
 from mislabel.sweeps.search.optuna_private import is_trusted, last_parents
-from mislabel.sweeps.search.samplers import contains, distribution, quietly, sampler_of, window_size
-from mislabel.sweeps.search.trial_window import TrialWindow
+from mislabel.sweeps.search.samplers import TrialWindow, contains, distribution, quietly, sampler_of, window_size
 from mislabel.sweeps.store.cell_means import Mean
 from mislabel.tasks.parameters import Value
 
@@ -50,10 +49,6 @@ class CellStudy:
     def restore_notes(self, notes: Mapping[str, Any]) -> None:
         for key, value in notes.items():
             self._window.set_study_system_attr(self._id, key, value)
-
-    def trials(self) -> list[FrozenTrial]:
-        """The trials that samplers read."""
-        return list(self._study.get_trials(deepcopy=False))
 
     def trial(self, number: int) -> FrozenTrial:
         return self._window.get_trial(self._trial_id(number))

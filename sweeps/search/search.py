@@ -156,7 +156,8 @@ class Search:
         It is the result of the cell's proposals for at most this many seeds. Cells of other searches are ignored.
         """
         for proposal in self._of_cell.get(cell, ()):
-            if proposal.seeds <= seeds and self._pending.pop(proposal.number, None):
+            if proposal.seeds <= seeds and proposal.number in self._pending:
+                del self._pending[proposal.number]
                 self._results[proposal.number] = (mean, seeds)
 
     def _learn_results(self) -> None:
@@ -185,7 +186,11 @@ class Search:
             self.study.begin_batch(number)
             self.study.restore_notes(batch.notes)
             for stored in batch.trials:
-                self._restore_trial(stored, same_axes=batch.space == self.study.dimensions.digest)
+                values = {**self.space.task.earlier, **stored.values}
+                same_axes = batch.space == self.study.dimensions.digest
+                added = self.study.add_stored(replace(stored, values=values), same_axes)
+                if added is not None:
+                    self._add(self._cell_id(values), added, values)
             self._tried_first = batch.tried_first
         self.study.new_notes()  # the journal has them
         for proposal in list(self._pending.values()):
@@ -211,12 +216,6 @@ class Search:
         if proposal and (mean := known(proposal.cell, max(seeds, proposal.seeds))):
             del self._pending[number]
             self.study.finish(number, mean)
-
-    def _restore_trial(self, stored: StoredTrial, same_axes: bool) -> None:
-        values = {**self.space.task.earlier, **stored.values}
-        number = self.study.add_stored(replace(stored, values=values), same_axes)
-        if number is not None:
-            self._add(self._cell_id(values), number, values)
 
     def _cell_id(self, values: Mapping[str, Value]) -> str:
         return cell_id(self.space.task, values)

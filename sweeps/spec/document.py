@@ -69,15 +69,11 @@ def dotted(path: Path) -> str:
 def read_document(text: str, source: str) -> Document:
     """Read a document, which must be a mapping. SpecError with everything that is not allowed in YAML here."""
     places: dict[Path, str] = {}
-    value = _read(text, source, places)
+    value = read_value(text, source, places)
     if not isinstance(value, dict | None):
         problem = f"is {kind_of(value)}; a spec is a mapping of keys such as name and task"
         raise SpecError(source, [Problem("", problem)])
     return Document(source, value or {}, places)
-
-
-def read_value(text: str, source: str) -> Any:
-    return _read(text, source, {})
 
 
 def text_from_value(value: Any, flow: bool = False) -> str:
@@ -97,19 +93,23 @@ def kind_of(value: object) -> str:
     return "nothing" if value is None else f"the value {value!r}"
 
 
-def _read(text: str, source: str, places: dict[Path, str]) -> Any:
+def read_value(text: str, source: str, places: dict[Path, str] | None = None) -> Any:
+    """Read any YAML value, and the line of each of its parts into `places`."""
     if len(text) > LARGEST_BYTES:
         raise SpecError(source, [Problem("", f"has {len(text):,} characters; a spec has at most {LARGEST_BYTES:,}")])
     try:
         events = _allowed_events(yaml.parse(text, Loader=yaml.SafeLoader), source)
     except (yaml.YAMLError, RecursionError) as error:
-        raise SpecError(source, [_syntax_problem(error)]) from None
+        mark = getattr(error, "problem_mark", None)
+        what = getattr(error, "problem", None) or str(error).splitlines()[0]
+        line = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise SpecError(source, [Problem("", f"not valid YAML: {what}", line)]) from None
     if sum(isinstance(event, yaml.DocumentStartEvent) for event in events) > 1:
         raise SpecError(source, [Problem("", "contains several documents; write one spec per file")])
     nodes = iter([event for event in events if isinstance(event, yaml.NodeEvent | yaml.CollectionEndEvent)])
     problems: list[Problem] = []
     first = next(nodes, None)
-    value = None if first is None else _value(first, nodes, (), places, problems)
+    value = None if first is None else _value(first, nodes, (), {} if places is None else places, problems)
     if problems:
         raise SpecError(source, problems)
     return value
@@ -188,9 +188,3 @@ def _represent_string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _represent_string)
-
-
-def _syntax_problem(error: Exception) -> Problem:
-    mark = getattr(error, "problem_mark", None)
-    what = getattr(error, "problem", None) or str(error).splitlines()[0]
-    return Problem("", f"not valid YAML: {what}", f"line {mark.line + 1}, column {mark.column + 1}" if mark else "")

@@ -1,15 +1,30 @@
-"""The mean of each cell's objectives over its seeds, for searches, seed races and the progress line."""
+"""The seeds of each cell, and the mean of its objectives over them, for searches, seed races and the progress line."""
 
 import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mislabel.sweeps.cells.seeds import Seeding
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.statistics import mean
 from mislabel.sweeps.store.outcome import Outcome, Status, settled
 from mislabel.sweeps.store.run_index import RunIndex
+
+
+class Seeding:
+    """The seeds of each cell: those of the spec, and more where a search or a seed race asks for them."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._seeds = spec.seeds
+        self._more: dict[str, int] = {}
+
+    def of(self, cell: str) -> range:
+        """The seeds that the cell needs. All cells start with the same seeds."""
+        return range(self._seeds.first, self._seeds.first + self._more.get(cell, self._seeds.count))
+
+    def want(self, cell: str, seeds: int) -> None:
+        """Give the cell at least this many seeds from now on."""
+        self._more[cell] = max(seeds, len(self.of(cell)))
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def test_cells_outside_the_space_are_not_added() -> None:
     assert study.add({"x": 1.0}) is None
     study.add_earlier({"x": 11.0, "rate": 0.5}, Mean((1.0,)))
     study.add_earlier({"x": 2.0, "rate": 0.5}, Mean((1.0,)))
-    assert [(trial.params["x"], trial.state) for trial in study.trials()] == [
+    assert [(trial.params["x"], trial.state) for trial in study._study.trials] == [
         (1.0, TrialState.RUNNING),
         (2.0, TrialState.COMPLETE),
     ]

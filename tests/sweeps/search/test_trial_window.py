@@ -5,7 +5,7 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from mislabel.sweeps.search.trial_window import TrialWindow
+from mislabel.sweeps.search.samplers import TrialWindow
 
 D = {"x": FloatDistribution(0, 1)}
 

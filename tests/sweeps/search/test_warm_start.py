@@ -51,7 +51,7 @@ def test_a_search_learns_from_earlier_cells_before_its_first_proposal(store: Sto
     search = search_of(launch)
     proposals = search.ask(6)
     assert len(proposals) == 6  # earlier cells do not count
-    told = [trial.value for trial in search.study.trials() if trial.value is not None]
+    told = [trial.value for trial in search.study._study.trials if trial.value is not None]
     assert len(told) == 30
     if method != "nsga2":  # its second generation still explores
         assert sum(abs(p.values["x"] - 3) < 4 for p in proposals) >= 4
@@ -64,7 +64,7 @@ def test_a_resumed_search_learns_from_the_same_cells(store: Store) -> None:
     run(store, parameters={"x": {"values": [1.0, 2.0, 3.0, 4.0]}})
     after = search_of(prepared(store, **changes))
     assert after.proposals == before
-    assert [trial.value is not None for trial in after.study.trials()] == [True, True, False, False]
+    assert [trial.value is not None for trial in after.study._study.trials] == [True, True, False, False]
 
 
 def test_unknown_sweeps_and_sweeps_of_another_task_are_refused(store: Store) -> None:

@@ -1,4 +1,4 @@
-from mislabel.sweeps.cells.seeds import Seeding
+from mislabel.sweeps.store.cell_means import Seeding
 from tests.bowls import bowl_spec
 
 
