@@ -8,8 +8,6 @@ from typing import ClassVar
 
 
 class ExitCode(IntEnum):
-    """How a command ended."""
-
     DONE = 0
     FAILED = 1
     """Some runs failed, or the store did."""

@@ -12,8 +12,7 @@ Tables, figures, searches, reports, MLflow and claims all use these functions, s
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -29,8 +28,7 @@ Missing = Literal["drop", "poison"]
 """What a missing value does: `drop` leaves it out; `poison` makes the whole result missing."""
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(NamedTuple):
     """Mean, standard deviation, number of values and interval; NaN where there are too few values."""
 
     mean: float

@@ -67,9 +67,8 @@ class Draft:
         items = enumerate(given if isinstance(given, list) else [given])
         return {i: item for i, item in items if not wrong & {(key,), (key, i)}}
 
-    def space(self) -> Space:
+    def space(self, task: Task[Any]) -> Space:
         """The space of the cells, without parameters, groups and conditions that have a mistake."""
-        assert self.task is not None
         wrong = self.wrong_parameters()
         changes = {
             "parameters": {name: part for name, part in self.spec.parameters.items() if name not in wrong},
@@ -77,7 +76,7 @@ class Draft:
             "exclude": tuple(t for t in self.items("exclude").values() if not wrong & parse_expression(t).names),
             "try_first": tuple(self.items("try_first").values()),
         }
-        return Space(self.spec.model_copy(update=changes), self.task)
+        return Space(self.spec.model_copy(update=changes), task)
 
     def _wrong(self) -> list[Path]:
         return [path for mistake in self.mistakes for path in (mistake.path, mistake.meant) if path]

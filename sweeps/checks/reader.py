@@ -55,8 +55,9 @@ def checked_spec(document: Document) -> tuple[Spec, Task[Any]]:
     draft.add(task_rules(draft))
     draft.add(method_rules(draft))
     draft.add(stopping_rules(draft))
-    for rule in (axis_rules, zip_rules, space_rules) if draft.task else ():
-        draft.add(rule(draft))
+    if draft.task is not None:
+        for rule in (axis_rules, zip_rules, space_rules):
+            draft.add(rule(draft, draft.task))
     if draft.mistakes or draft.task is None:
         lines = list(document.places.values())
         problems = [document.problem(mistake.path, mistake.text) for mistake in draft.mistakes]

@@ -16,6 +16,7 @@ from mislabel.sweeps.spec.messages import Mistake, hint_from
 from mislabel.sweeps.spec.model import Axis, Spec
 from mislabel.sweeps.stopping.rules import decision_steps, shortest_run
 from mislabel.tasks.parameters import Parameter, Value
+from mislabel.tasks.task import Task
 from mislabel.tasks.training import measured_steps
 
 # A grid walks an integer range without points value by value, up to this length.
@@ -115,23 +116,21 @@ def stopping_rules(draft: Draft) -> Iterator[Mistake]:
     if wanted.min_steps >= shortest:
         yield Mistake(path, f"{wanted.min_steps} is not below steps = {shortest}; no run would be stopped")
     elif draft.sound("early_terminate.eta", "parameters.frames", "parameters.spacing"):
-        values: dict[str, Any] = {name: parameter.default for name, parameter in task.parameters.items()}
-        fixed = {name: value for name, value in spec.fixed().items() if draft.has_right_values(name)}
-        values |= {name: value for name, value in fixed.items() if name in values}
+        values = {name: parameter.default for name, parameter in task.parameters.items()}
+        values |= {n: value for n, value in spec.fixed().items() if n in values and draft.has_right_values(n)}
         measured = measured_steps(task.settings({**values, "steps": shortest}))
         if not any(step >= wanted.min_steps for step in decision_steps(wanted, measured)):
             text = f"no step but the last is measured from {wanted.min_steps} on; raise parameters.frames, or lower it"
             yield Mistake(path, text)
 
 
-def axis_rules(draft: Draft) -> Iterator[Mistake]:
+def axis_rules(draft: Draft, task: Task[Any]) -> Iterator[Mistake]:
     """Mistakes in single axes whose values are right."""
-    assert draft.task is not None
     zipped = {name for group in draft.items("zip").values() for name in group}
     for name, axis in draft.spec.axes().items():
         if not draft.has_right_values(name):
             continue
-        path, parameter = ("parameters", name), draft.task.parameters[name]
+        path, parameter = ("parameters", name), task.parameters[name]
         if axis.values is None:
             yield from (Mistake((*path, *key), text) for key, text in ranges.range_problems(axis, parameter))
         elif name not in zipped and draft.sound("zip"):  # of zipped axes, only the combinations must differ
@@ -143,11 +142,9 @@ def axis_rules(draft: Draft) -> Iterator[Mistake]:
 
 
 def _repeated(path: Path, values: list[Value]) -> Iterator[Mistake]:
-    seen = set()
-    for i, value in enumerate(values):
-        if value in seen:
-            yield Mistake((*path, "values", i), f"{value!r} is listed twice; remove one")
-        seen.add(value)
+    first = {value: i for i, value in reversed([*enumerate(values)])}
+    repeats = [(i, value) for i, value in enumerate(values) if first[value] < i]
+    yield from (Mistake((*path, "values", i), f"{value!r} is listed twice; remove one") for i, value in repeats)
 
 
 def _grid_axis(path: Path, axis: Axis, parameter: Parameter, method: str) -> Iterator[Mistake]:
@@ -163,10 +160,9 @@ def _grid_axis(path: Path, axis: Axis, parameter: Parameter, method: str) -> Ite
         yield Mistake(path, f"{what} over a range needs points; give their number, or list values")
 
 
-def zip_rules(draft: Draft) -> Iterator[Mistake]:
+def zip_rules(draft: Draft, task: Task[Any]) -> Iterator[Mistake]:
     """Zipped parameters need lists of equal length whose combinations differ."""
-    assert draft.task is not None
-    axes, wrong, known = draft.spec.axes(), draft.wrong_parameters(), draft.task.parameters
+    axes, wrong, known = draft.spec.axes(), draft.wrong_parameters(), task.parameters
     seen: set[str] = set()
     for i, group in draft.items("zip").items():
         found = []
@@ -174,7 +170,7 @@ def zip_rules(draft: Draft) -> Iterator[Mistake]:
             if name in seen:
                 found.append(f"{name!r} is listed twice; a parameter can be in one group")
             elif name not in known:
-                found.append(f"{name!r} is not a parameter of {draft.task.name}; {hint_from(name, known)}")
+                found.append(f"{name!r} is not a parameter of {task.name}; {hint_from(name, known)}")
             elif name not in wrong and (name not in axes or axes[name].values is None):
                 found.append(f"{name!r} has no list of values; write parameters.{name}: {{values: [..]}}")
             elif name not in wrong and axes[name].when is not None:
@@ -197,12 +193,11 @@ def _unequal(lists: Mapping[str, list[Value]]) -> Iterator[str]:
         yield f"{shown} is listed twice; remove one"
 
 
-def space_rules(draft: Draft) -> Iterator[Mistake]:
+def space_rules(draft: Draft, task: Task[Any]) -> Iterator[Mistake]:
     """Mistakes that only the whole space shows; skipped where a part that they need is wrong."""
-    assert draft.task is not None
     if not draft.sound("method.name"):
         return
-    space = draft.space()
+    space = draft.space(task)
     if draft.sound("parameters", "zip", "exclude"):
         yield from _size(space)
         if draft.sound("budget.cells"):

@@ -90,13 +90,14 @@ class CellStudy:
         """Add a running trial of this cell, and return its number; None if the space does not contain the cell."""
         try:
             axes = {name: values[name] for name in self.dimensions.space.axes}
-            return self._add(self.dimensions.parameters(axes, dormant=True), {})
+            parameters = self.dimensions.parameters(axes, dormant=True)
         except (ValueError, KeyError):
             return None
+        return self._add(parameters, {})
 
     def add_stored(self, stored: StoredTrial, same_axes: bool) -> int | None:
         """Like `add`, for a trial of the journal. It keeps its number if all trials before it were added."""
-        while self._window.count < stored.number:
+        while len(self._window.numbers) < stored.number:
             self._study.add_trial(create_trial(state=TrialState.FAIL))
         if not same_axes:
             return self.add(stored.values)
@@ -110,7 +111,7 @@ class CellStudy:
         trial = create_trial(
             state=TrialState.RUNNING, params=parameters, distributions=distributions, system_attrs=dict(notes)
         )
-        number = self._window.count
+        number = len(self._window.numbers)
         self._study.add_trial(trial)
         if isinstance(self._study.sampler, BaseGASampler) and not notes:
             self._study.sampler.get_trial_generation(self._study, self.trial(number))
@@ -158,10 +159,9 @@ class Dimensions:
         return cell
 
     def parameters(self, cell: Mapping[str, Value], dormant: bool = False) -> dict[str, Any]:
-        """The parameters of this cell's trial; ValueError if it is not in the space.
+        """The parameters of this cell's trial, without axes that the cell lacks; ValueError if it is not in the space.
 
-        Axes that the cell lacks are missing in the parameters too. `dormant` adds values for axes whose condition does
-        not hold.
+        `dormant` adds values for axes whose condition does not hold.
         """
         found: dict[str, Any] = {}
         whole = {**self.space.base, **cell}

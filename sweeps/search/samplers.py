@@ -91,8 +91,8 @@ class TrialWindow(InMemoryStorage):
         super().__init__()
         self.size = size
         self.ranks_pruned = ranks_pruned
-        self._numbers: dict[int, int] = {}
-        """By id."""
+        self.numbers: dict[int, int] = {}
+        """The number of each trial, by id."""
         self._ended: list[FrozenTrial] = []
         self._visible: list[FrozenTrial] = []
         """The ended trials, as samplers read them."""
@@ -102,12 +102,8 @@ class TrialWindow(InMemoryStorage):
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         trial_id: int = super().create_new_trial(study_id, template_trial)
         self._others.append(trial_id)
-        self._numbers[trial_id] = len(self._numbers)
+        self.numbers[trial_id] = len(self.numbers)
         return trial_id
-
-    @property
-    def count(self) -> int:
-        return len(self._numbers)
 
     def update(self, study_id: int, seed: int, pinned: Iterable[int] = ()) -> None:
         """Add the trials that have ended, and choose the window again. Trials with a `pinned` id stay in it."""
@@ -118,7 +114,7 @@ class TrialWindow(InMemoryStorage):
         signs = [1 if d == StudyDirection.MINIMIZE else -1 for d in self.get_study_directions(study_id)]
         surplus = len(self._ended) - self.size
         if surplus > 0:
-            kept = {self._numbers[trial_id] for trial_id in pinned if trial_id in self._numbers}
+            kept = {self.numbers[trial_id] for trial_id in pinned if trial_id in self.numbers}
             kept |= {self._ended[i].number for i in _ranked(self._ended, signs)[: self.size // 4]}
             kept |= {trial.number for trial in self._ended[-(self.size // 2) :]}
             left = [t.number for t in self._ended if t.number not in kept]
@@ -154,18 +150,14 @@ def _ranked(trials: list[FrozenTrial], signs: list[int]) -> list[int]:
 
 def _with_worst(trials: list[FrozenTrial], signs: list[int]) -> list[FrozenTrial]:
     """The trials, with the worst value of each objective for pruned ones; empty if no trial is complete."""
-    complete = [trial.values for trial in trials if trial.state is TrialState.COMPLETE]
+    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
     if not complete:
         return []
-    worst = [float(value) for value in (np.array(complete) * signs).max(axis=0) * signs]
-    visible = []
-    for trial in trials:
-        if trial.state is not TrialState.COMPLETE:
-            trial = copy.copy(trial)
-            trial.state = TrialState.COMPLETE
-            trial.values = worst
-        visible.append(trial)
-    return visible
+    worst = [float(value) for value in (np.array([t.values for t in complete]) * signs).max(axis=0) * signs]
+    pruned = [copy.copy(trial) for trial in trials if trial.state is not TrialState.COMPLETE]
+    for trial in pruned:
+        trial.state, trial.values = TrialState.COMPLETE, worst
+    return sorted([*complete, *pruned], key=_NUMBER)
 
 
 def distribution(axis: Axis, integer: bool) -> BaseDistribution:

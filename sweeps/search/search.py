@@ -1,9 +1,8 @@
 """Proposes cells with Optuna, and learns from the mean over each cell's seeds.
 
 Proposals depend on the search's seed, the number of the batch and the results before it. To keep that order fixed,
-results reach the sampler only when a batch is asked for, sorted by trial number. Batches are stored in the journal, and
-results are in the store; a restart rebuilds the study from both, and runs unfinished proposals before it asks for new
-ones.
+results reach the sampler only when a batch is asked for, sorted by trial number. Batches are in the journal, results in
+the store. A restart rebuilds the study from both, and runs unfinished proposals before it asks for new ones.
 
 A cell that is proposed again gets the same number of seeds once more. The new trial's value is the mean over all seeds.
 

@@ -40,8 +40,7 @@ def refuse_unknown_sweeps(spec: Spec, task: Task[Any], store: Store) -> None:
 def earlier_cells(sweeps: Iterable[SweepFiles], space: Space) -> list[Earlier]:
     """The cells of these sweeps that the space contains, with their means.
 
-    A mean is over the seeds that ended with all objectives, even if that is one seed: an inexact start is better than
-    none.
+    A mean is over the seeds that ended with all objectives, even a single one: an inexact start is better than none.
     """
     found: dict[str, Earlier] = {}
     for files in sweeps:

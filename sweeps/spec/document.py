@@ -1,8 +1,7 @@
 """Read a YAML document into plain values with their lines, and refuse YAML features that no spec needs.
 
-YAML 1.1 reads `1e-3` as a string, `no` as false and `017` as octal. Tags can build objects, and anchors can make a
-short file grow without bound. Therefore scalars follow the core rules of YAML 1.2, and tags, anchors and aliases are
-refused.
+YAML 1.1 reads `1e-3` as a string, `no` as false and `017` as octal. Scalars here follow the core rules of YAML 1.2.
+Tags can build objects, and anchors can make a short file grow without bound. Tags, anchors and aliases are refused.
 """
 
 import math

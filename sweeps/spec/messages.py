@@ -47,8 +47,13 @@ def mistakes_in(error: ValidationError, values: Mapping[str, Any]) -> list[Mista
     for detail in error.errors():
         if detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]:
             continue  # pydantic does not count items that are wrong themselves
-        mistake = _mistake(detail, values)
-        found.setdefault(mistake.path, []).append(mistake)
+        path = _path(detail["loc"], values)
+        if detail["type"] == "extra_forbidden":
+            keys = list(_section_of(path).model_fields)
+            mistake = unknown_name(path, keys, f"a key of {dotted(path[:-1]) or 'a spec'}")
+        else:
+            mistake = Mistake(path, _text(path, detail["input"], detail["type"], detail.get("ctx", {})))
+        found.setdefault(path, []).append(mistake)
     return [
         first._replace(text=", nor ".join([first.text, *(other.text.partition(" is not ")[2] for other in others)]))
         for first, *others in found.values()
@@ -66,13 +71,6 @@ def hint_from(word: str, choices: Iterable[str]) -> str:
     known = list(choices)
     close = closest(word, known)
     return f"did you mean {close}?" if close else f"choose from {', '.join(known)}"
-
-
-def _mistake(detail: Any, values: Mapping[str, Any]) -> Mistake:
-    path, value, kind, context = _path(detail["loc"], values), detail["input"], detail["type"], detail.get("ctx", {})
-    if kind == "extra_forbidden":
-        return unknown_name(path, list(_section_of(path).model_fields), f"a key of {dotted(path[:-1]) or 'a spec'}")
-    return Mistake(path, _text(path, value, kind, context))
 
 
 def _text(path: Path, value: Any, kind: str, context: Mapping[str, Any]) -> str:

@@ -1,8 +1,7 @@
 """Stops runs early: each sweep has one stopper, which records all objectives and decides for whole packs.
 
 It does not depend on Ray or torch. Inline sweeps call it directly; on Ray it runs in an actor. Its decisions depend
-only on the order of the calls. A new launch rebuilds its knowledge from the store's curves, and from the checkpoints of
-packs that are resumed.
+on the order of the calls alone. A new launch rebuilds it from the store's curves and the checkpoints of resumed packs.
 """
 
 import math

@@ -162,10 +162,9 @@ def test_a_part_is_sound_without_mistakes_in_it_and_around_it() -> None:
 def test_a_parameter_whose_condition_reads_a_wrong_one_is_not_used_either() -> None:
     parameters = {"x": {"values": [1], "when": "rate > 0"}, "rate": {"values": []}, "level": {"values": [1, 2]}}
     draft = Draft({"name": "a", "task": "bowl", "parameters": parameters, "exclude": ["x > 1", "level > 1"]})
-    draft.task = BOWL
     assert draft.wrong_parameters() == {"x", "rate"}
-    assert list(draft.space().axes) == ["level"]
-    assert draft.space().spec.exclude == ("level > 1",)
+    assert list(draft.space(BOWL).axes) == ["level"]
+    assert draft.space(BOWL).spec.exclude == ("level > 1",)
 
 
 def test_the_items_of_a_list_keep_their_index() -> None:
