@@ -269,7 +269,7 @@ CLAIMS = {
             at_most(
                 0.7,
                 _widest_over_narrowest,
-                theory=lambda sweep: float(theory.deviation_ratio(largest(sweep, "width"), smallest(sweep, "width"))),
+                theory=lambda sweep: theory.deviation_ratio(largest(sweep, "width"), smallest(sweep, "width")),
             ),
         ),
         "Theorem 3.1: θ_h grows with θ_d (up to 90°)": Claim(

@@ -17,7 +17,7 @@ _SMOOTHING = {"without label smoothing": _CLEAN, "with label smoothing 0.1": _SM
 _SAME_ORDER = Region(1 / 3, 3)
 # Figure 2's dimension d and learning rate h.
 _DIM, _RATE = 30, 30**-2
-_LEVEL = float(theory.hinge_level(_DIM, _RATE))
+_LEVEL = theory.hinge_level(_DIM, _RATE)
 
 
 def _linearity(sweep: Sweep) -> Estimate:
@@ -97,7 +97,7 @@ CLAIMS = {
         ),
         "Figure 2: the norm levels off near d·h (cross entropy)": Claim(
             "norm at the end over d·h",
-            Rule(_SAME_ORDER, _logistic_level, theory=float(theory.logistic_level(_DIM, _RATE)) / _LEVEL),
+            Rule(_SAME_ORDER, _logistic_level, theory=theory.logistic_level(_DIM, _RATE) / _LEVEL),
         ),
     },
     "misclassification/fig3": {

@@ -10,7 +10,7 @@ from mislabel.analysis.sweep import Sweep
 # Theorem 2's setting: the weight α of the network's own labels, and shares ρ of wrong labels.
 _ALPHA = 0.8
 _RHO = {rho: {"alpha": _ALPHA, "corruption": rho} for rho in (0.1, 0.2, 0.3, 0.4)}
-_REFINED_ERROR = float(theory.refined_over_given_error(_ALPHA, 0.2))
+_REFINED_ERROR = theory.refined_over_given_error(_ALPHA, 0.2)
 
 _MOCO = {"refinery": "none", "mixup": "none"}
 _MIXUP_ONLY = {"refinery": "none", "mixup": "momentum"}
@@ -179,7 +179,7 @@ CLAIMS = {
             "share of runs in which all labels are recovered, ρ = 0.1", at_least(0.6, _all_recovered, theory=1.0)
         ),
         "Beyond the paper: above a level of corruption, labels are not recovered; "
-        f"for equal crops it is 1 − 1/(2α) = {float(theory.recoverable_corruption(_ALPHA)):.3f}": Claim(
+        f"for equal crops it is 1 − 1/(2α) = {theory.recoverable_corruption(_ALPHA):.3f}": Claim(
             "share of wrong labels that stay wrong, ρ = 0.4",
             at_least(0.1, lambda sweep: mean_of(1 - at_end(sweep, "wrong_recovered_share", _RHO[0.4]))),
         ),

@@ -17,20 +17,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mislabel.analysis.mlflow_view.points import Point, finals_of, points_of
-from mislabel.analysis.statistics.ranking import on_front
+from mislabel.analysis.statistics.ranking import cells_on_front
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.formatting import count, value_text, with_interval
 from mislabel.sweeps.spec.model import spec_from_stored
-from mislabel.sweeps.statistics import (
-    Summary,
-    cell_table,
-    comparable,
-    cut_at,
-    first_stops,
-    measured_frames,
-    values_at_end,
-)
+from mislabel.sweeps.statistics import Summary, cell_table, cut_at, first_stops, measured_frames, summary, values_at_end
 from mislabel.sweeps.store.outcome import WITH_RESULT, Status
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import RESERVED
@@ -41,6 +32,15 @@ FORM = 2
 _RUNS_AT_ONCE = 20_000
 _LONGEST_NAME = 200
 _LONGEST_ERROR = 500
+
+
+@dataclass(frozen=True)
+class Point:
+    metric: str
+    value: float
+    time: int
+    """Milliseconds since 1970."""
+    step: int
 
 
 @dataclass(frozen=True)
@@ -113,18 +113,12 @@ class Results:
         return {name: cell_table(ended, name, ["cell_id"]).set_index("cell_id") for name in names}
 
     @cached_property
-    def comparable(self) -> pd.DataFrame:
-        """The objectives' means of each cell that can be compared in all of them."""
-        tables = self.cell_tables.items()
-        return pd.DataFrame({name: table["mean"].where(comparable(table)) for name, table in tables}).dropna()
-
-    @cached_property
     def front(self) -> set[str]:
         """The cells on the Pareto front; empty if there are fewer than two objectives."""
         objectives = self.spec.metric
         if len(objectives) < 2 or not {objective.name for objective in objectives} <= set(self.metrics):
             return set()
-        return set(self.comparable.index[on_front(self.comparable.to_numpy(), objectives)])
+        return set(cells_on_front(self.cell_tables, objectives))
 
     def complete(self) -> set[str]:
         """Keys of nested runs whose seeds have all ended."""
@@ -230,3 +224,49 @@ def digest_of(parts: Sequence[object]) -> str:
 
 def _milliseconds(when: pd.Timestamp) -> int:
     return int(when.timestamp() * 1000)
+
+
+def finals_of(values: pd.DataFrame) -> dict[str, Summary]:
+    """The summary over runs of each column that has a value."""
+    found = {str(name): summary(values[name]) for name in values.columns}
+    return {name: final for name, final in found.items() if final.n}
+
+
+def points_of(
+    finals: dict[str, Summary], curves: pd.DataFrame | None, span: tuple[int, int], last: int, most: int
+) -> Iterator[Point]:
+    """At most `most` points per metric, and its standard deviation. The last point is the mean at the end.
+
+    `curves` has a column per metric and a row per step. `span` is the start and end of training, in milliseconds.
+    """
+    started, ended = span
+    if curves is not None:
+        steps = curves.index.to_numpy()
+        for name, values in zip(curves.columns, curves.to_numpy().T, strict=True):
+            held = np.isfinite(values)
+            for step, value in _thinned(steps[held], values[held], most):
+                if step < last:
+                    roughly = started + (ended - started) * step // max(1, last)
+                    yield Point(name, _rounded(value), roughly, step)
+    for name, final in finals.items():
+        yield Point(name, _rounded(final.mean), ended, last)
+        if final.n > 1 and f"{name}_std" not in finals:
+            yield Point(f"{name}_std", _rounded(final.std), ended, last)
+
+
+def _thinned(steps: np.ndarray, values: np.ndarray, most: int) -> Iterator[tuple[int, float]]:
+    """At most `most` points, spread evenly over the measured steps, with both ends.
+
+    Only the ends of a flat stretch are kept: they draw the same line, and MLflow writes points slowly. The second point
+    is always kept, because a logarithmic axis can't show step 0.
+    """
+    chosen = np.unique(np.rint(np.linspace(0, len(steps) - 1, min(len(steps), most))).astype(int))
+    kept = values[chosen]
+    flat = np.zeros(len(chosen), bool)
+    flat[2:-1] = (kept[1:-2] == kept[2:-1]) & (kept[2:-1] == kept[3:])
+    return zip(steps[chosen[~flat]].tolist(), kept[~flat].tolist(), strict=True)
+
+
+def _rounded(value: float) -> float:
+    """The value rounded to single precision: 0.9, not 0.8999999761581421. The store has all digits."""
+    return float(f"{value:.7g}")

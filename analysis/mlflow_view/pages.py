@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mislabel.analysis.mlflow_view.nested_runs import NestedRun, Results, digest_of
-from mislabel.analysis.mlflow_view.points import Point
+from mislabel.analysis.mlflow_view.nested_runs import NestedRun, Point, Results, digest_of
 from mislabel.analysis.mlflow_view.saved_view import EXPERIMENT_TAGS, TAG
 from mislabel.analysis.mlflow_view.sweep_page import SweepPage
 from mislabel.sweeps.errors import MislabelError
@@ -122,9 +121,7 @@ class Pages:
         while len(metrics) > _METRICS_AT_ONCE or len(entries) > _TEXTS_AT_ONCE:
             self._client.log_batch(run_id, metrics[:_METRICS_AT_ONCE], entries[:_TEXTS_AT_ONCE])
             metrics, entries = metrics[_METRICS_AT_ONCE:], entries[_TEXTS_AT_ONCE:]
-        self._client.log_batch(run_id, metrics, entries, labels[:_TEXTS_AT_ONCE])
-        for i in range(_TEXTS_AT_ONCE, len(labels), _TEXTS_AT_ONCE):
-            self._client.log_batch(run_id, tags=labels[i : i + _TEXTS_AT_ONCE])
+        self._client.log_batch(run_id, metrics, entries, labels)  # splits long lists of tags itself
 
     def _write_parent(self, results: Results, final: bool) -> None:
         page = SweepPage(results, self.experiment, {key: run_id for key, (run_id, _) in self._nested.items()}, final)

@@ -6,8 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from mislabel.analysis.mlflow_view.nested_runs import Results, counted, digest_of
-from mislabel.analysis.mlflow_view.points import Point
+from mislabel.analysis.mlflow_view.nested_runs import Point, Results, counted, digest_of
 from mislabel.analysis.mlflow_view.saved_view import address, layout
 from mislabel.sweeps.formatting import axis_text, count, value_text, values_text, with_interval
 from mislabel.sweeps.spec.model import Objective

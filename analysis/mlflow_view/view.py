@@ -17,14 +17,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
-from mislabel.analysis.mlflow_view.migration_lock import only_one
 from mislabel.analysis.mlflow_view.nested_runs import FORM, Results, digest_of
 from mislabel.analysis.mlflow_view.pages import Pages, Progress
 from mislabel.analysis.mlflow_view.saved_view import MIGRATION_LOGGERS, address
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store, SweepFiles
+from mislabel.tasks.files import locked
 
 _log = logging.getLogger(__name__)
 # What the last complete sync wrote.
@@ -32,6 +33,8 @@ _SHOWN = "mlflow.json"
 # How long the end of a sweep waits for MLflow before it says so, and how long it waits after an error or Ctrl-C.
 _SILENT_SECONDS = 3.0
 _AFTER_ERROR_SECONDS = 10.0
+# An arbitrary number that no other program locks in the same PostgreSQL database.
+_LOCK = 0x6D69736C
 _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the default is 7, with growing pauses: minutes if the server is down
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
@@ -49,15 +52,6 @@ def page_of(files: SweepFiles) -> str | None:
     """The address of the sweep's table of cells, relative to the server's; None before the first sync."""
     shown = files.read_json(_SHOWN) or {}
     return address(shown["experiment"]) if "experiment" in shown else None
-
-
-def sync(files: SweepFiles, uri: str, final: bool = True, progress: Progress | None = None) -> int:
-    """Make MLflow show the sweep as it is in the store; returns the number of nested runs written.
-
-    A cell is shown once all its seeds have ended. `final` means that no more runs will end, and shows every cell.
-    Raises MislabelError if MLflow can't be reached or refuses.
-    """
-    return View(files, uri).sync(final, progress)
 
 
 @contextmanager
@@ -164,8 +158,14 @@ class View:
     def _state(self, final: bool) -> str:
         return digest_of([FORM, self.uri, final, self.files.parts("runs"), self.files.read_text("spec.yaml")])
 
-    def sync(self, final: bool, progress: Progress | None = None, cancelled: Callable[[], bool] = lambda: False) -> int:
-        """Like the function `sync`. It can be cancelled between two nested runs."""
+    def sync(
+        self, final: bool = True, progress: Progress | None = None, cancelled: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Make MLflow show the sweep as it is in the store; returns the number of nested runs written.
+
+        A cell is shown once all its seeds have ended. `final` means that no more runs will end, and shows every cell.
+        Can be cancelled between two nested runs. Raises MislabelError if MLflow can't be reached or refuses.
+        """
         state = self._state(final)
         if self._last == state:
             return 0
@@ -206,6 +206,29 @@ def _connected(uri: str) -> Any:
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
     return client
+
+
+@contextmanager
+def only_one(uri: str) -> Iterator[None]:
+    """Let one process at a time create MLflow's tables. An MLflow server needs no lock: it alone creates its tables.
+
+    Several sweeps that start with an empty database would all create the tables, and all but one would fail: MLflow's
+    own lock comes too late for PostgreSQL.
+    """
+    if uri.startswith("postgresql"):
+        from sqlalchemy import NullPool, create_engine, text
+
+        # The lock lasts as long as the connection.
+        with create_engine(uri, poolclass=NullPool).connect() as connection:
+            connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
+            yield
+    elif uri.startswith("sqlite:///"):
+        database = Path(uri.removeprefix("sqlite:///"))
+        database.parent.mkdir(parents=True, exist_ok=True)
+        with locked(database.with_name(f".{database.name}.lock")):
+            yield
+    else:
+        yield
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The table of cells with several metrics, best cell first, and the Pareto front: cells that no other dominates."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -37,7 +37,8 @@ def ranked(sweep: SweepTables, metrics: Sequence[str] = (), by: Sequence[str] = 
     if not by:
         order["missing"] = ~comparable(first)
         if len(objectives) > 1:
-            out.insert(len(keys), "front", front_of(sweep, out["cell_id"]))
+            cells = {name: sweep.cells(name, by="cell_id").set_index("cell_id") for name in objectives}
+            out.insert(len(keys), "front", out["cell_id"].isin(cells_on_front(cells, sweep.spec.metric)))
             order["off_front"] = ~out["front"]
     if chosen[0] not in objectives:
         return out
@@ -47,18 +48,13 @@ def ranked(sweep: SweepTables, metrics: Sequence[str] = (), by: Sequence[str] = 
     return out.loc[order.sort_values(order.columns.tolist(), kind="stable").index]
 
 
-def front_of(sweep: SweepTables, cells: pd.Series) -> pd.Series:
-    """Whether each of these cells is on the Pareto front of the objectives' means.
+def cells_on_front(tables: Mapping[str, pd.DataFrame], objectives: Sequence[Objective]) -> pd.Index:
+    """The cells on the Pareto front of the objectives' means; `tables` has the table of cells of each, by cell id.
 
     A cell is not on the front if one of its runs was stopped early or has no value.
     """
-    objectives = sweep.spec.metric
-    tables = {
-        objective.name: sweep.cells(objective.name, by="cell_id").set_index("cell_id") for objective in objectives
-    }
     means = pd.DataFrame({name: table["mean"].where(comparable(table)) for name, table in tables.items()})
-    front = pd.Series(on_front(means.to_numpy(), objectives), means.index)
-    return cells.map(front).astype(bool)
+    return means.index[on_front(means.to_numpy(), objectives)]
 
 
 def on_front(values: np.ndarray, objectives: Sequence[Objective]) -> np.ndarray:

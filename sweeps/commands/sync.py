@@ -14,7 +14,7 @@ def command(names: tuple[str, ...], store: str, tracking_uri: str | None) -> Non
 
     Without NAMES, update all sweeps of the store. Syncing again changes nothing.
     """
-    from mislabel.analysis.mlflow_view.view import default_uri, sync
+    from mislabel.analysis.mlflow_view.view import View, default_uri
     from mislabel.sweeps.commands.screen import counting
     from mislabel.sweeps.errors import MislabelError
     from mislabel.sweeps.formatting import count
@@ -26,6 +26,6 @@ def command(names: tuple[str, ...], store: str, tracking_uri: str | None) -> Non
         raise MislabelError(f"{store} is not a folder; give the address of its MLflow view with --mlflow URI")
     for files in [at.existing(name) for name in names or at.names()]:
         with counting(files.name) as counted:
-            written = sync(files, uri, progress=counted)
+            written = View(files, uri).sync(progress=counted)
         done = f"{count(written, 'nested run')} written to {uri}" if written else "up to date"
         options.say(f"{files.name}: {done}")

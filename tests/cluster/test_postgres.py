@@ -15,7 +15,7 @@ import yaml
 from mlflow import MlflowClient
 
 import mislabel
-from mislabel.analysis.mlflow_view.view import sync
+from mislabel.analysis.mlflow_view.view import View
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store
 from tests.bowls import bowl_values, run
@@ -85,7 +85,7 @@ def test_two_sweeps_that_start_at_once_on_an_empty_database_are_shown(server: st
     client: Any = MlflowClient(server)
     for name in names:
         # On a busy machine a driver may have left before all was written.
-        sync(Store(str(tmp_path / "store")).sweep(name), server)
+        View(Store(str(tmp_path / "store")).sweep(name), server).sync()
         sweep = mislabel.load(str(tmp_path / "store"), name)
         experiment = client.get_experiment_by_name(name).experiment_id
         runs = [run for run in client.search_runs([experiment]) if "mlflow.parentRunId" in run.data.tags]
@@ -97,5 +97,5 @@ def test_a_database_that_does_not_answer_is_named_without_its_password(server: s
     files = run(Store(str(tmp_path))).files
     wrong = server.replace("of-this-test-alone", "secret-that-is-wrong")
     with pytest.raises(MislabelError, match=r"MLflow at postgresql://…@127\.0\.0\.1") as caught:
-        sync(files, wrong)
+        View(files, wrong).sync()
     assert "secret-that-is-wrong" not in str(caught.value)

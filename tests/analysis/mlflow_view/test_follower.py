@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mislabel.analysis.mlflow_view.migration_lock import only_one
-from mislabel.analysis.mlflow_view.view import following, sync
+from mislabel.analysis.mlflow_view.view import View, following, only_one
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.run.launch import run_inline
 from mislabel.sweeps.store.store import Store, SweepFiles
@@ -51,7 +50,7 @@ def test_a_server_that_is_down_is_reported_once_and_the_sweep_continues(store: S
     assert [text for text in messages[1:-1] if not text.startswith("writing")] == []
     assert len(runs_table(launch.files)) == 6
     with pytest.raises(MislabelError, match=address):
-        sync(launch.files, address)
+        View(launch.files, address).sync()
 
 
 def test_the_end_of_a_sweep_waits_for_mlflow_up_to_a_limit(store: Store, uri: str, messages: list[str]) -> None:
@@ -63,7 +62,7 @@ def test_the_end_of_a_sweep_waits_for_mlflow_up_to_a_limit(store: Store, uri: st
 
 
 def test_a_complete_view_needs_no_waiting(store: Store, files: SweepFiles, uri: str, messages: list[str]) -> None:
-    sync(files, uri)
+    View(files, uri).sync()
     with following(files, uri, last_seconds=0):
         pass
     assert messages == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mislabel
-from mislabel.analysis.mlflow_view.view import sync
+from mislabel.analysis.mlflow_view.view import View
 from mislabel.sweeps.run.worker import record_failure
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.analysis.mlflow_view.shown import MLFLOWS_OWN_WARNINGS, client_of, nested_runs, parent_of, runs_table
@@ -19,7 +19,7 @@ pytestmark = MLFLOWS_OWN_WARNINGS
 
 
 def test_a_sweep_is_an_experiment_with_one_parent_and_a_nested_run_per_cell(files: SweepFiles, uri: str) -> None:
-    assert sync(files, uri) == 3
+    assert View(files, uri).sync() == 3
     parent, nested = parent_of(uri), nested_runs(uri)
     assert parent.info.run_name == "bowls"
     assert parent.info.status == "FINISHED"
@@ -34,7 +34,7 @@ def test_a_sweep_is_an_experiment_with_one_parent_and_a_nested_run_per_cell(file
 
 def test_values_are_the_means_over_seeds_in_the_store(store: Store, uri: str) -> None:
     files = run(store, seeds=4).files
-    sync(files, uri)
+    View(files, uri).sync()
     runs, curves = runs_table(files), files.read("curves").to_pandas()
     for shown in nested_runs(uri).values():
         own = runs[runs["cell_id"] == shown.data.tags["mislabel.cell"]]
@@ -49,7 +49,7 @@ def test_values_are_the_means_over_seeds_in_the_store(store: Store, uri: str) ->
 
 
 def test_times_are_those_of_the_runs(files: SweepFiles, uri: str) -> None:
-    sync(files, uri)
+    View(files, uri).sync()
     runs = runs_table(files)
     for shown in nested_runs(uri).values():
         own = runs[runs["cell_id"] == shown.data.tags["mislabel.cell"]]
@@ -62,7 +62,7 @@ def test_the_parent_shows_parameters_best_cells_and_provenance(store: Store, uri
     files = run(
         store, parameters={"x": {"values": [0.0, 1.0, 2.0]}, "rate": {"min": 0.4, "max": 0.8, "points": 2}}
     ).files
-    sync(files, uri)
+    View(files, uri).sync()
     parent = parent_of(uri)
     best = runs_table(files).groupby("cell_id")["loss"].mean().min()
     assert parent.data.metrics["best_loss"] == pytest.approx(best)
@@ -84,9 +84,9 @@ def test_a_cell_is_shown_when_all_its_seeds_have_ended_or_the_sweep_has(store: S
     order = launch.driver.next()
     assert order is not None
     record_failure(order, launch.files, "RuntimeError: the bowl broke\nsomewhere")
-    assert sync(launch.files, uri, final=False) == 0
+    assert View(launch.files, uri).sync(final=False) == 0
     assert parent_of(uri).info.status == "RUNNING"
-    assert sync(launch.files, uri, final=True) == 1
+    assert View(launch.files, uri).sync() == 1
     (shown,) = nested_runs(uri).values()
     assert shown.info.status == "FAILED"
     assert shown.data.tags["mislabel.error"] == "RuntimeError: the bowl broke"
@@ -95,14 +95,14 @@ def test_a_cell_is_shown_when_all_its_seeds_have_ended_or_the_sweep_has(store: S
 
 def test_a_sweep_without_runs_has_a_page(store: Store, uri: str) -> None:
     files = prepared(store).files
-    assert sync(files, uri, final=False) == 0
+    assert View(files, uri).sync(final=False) == 0
     assert parent_of(uri).info.status == "RUNNING"
     assert nested_runs(uri) == {}
 
 
 def test_diverged_runs_have_a_curve_and_no_value_at_the_end(store: Store, uri: str) -> None:
     files = run(store, parameters={"x": 1.0, "trouble": {"values": [0, 2]}, "frames": 9, "spacing": "linear"}).files
-    sync(files, uri)
+    View(files, uri).sync()
     nested = nested_runs(uri)
     assert nested["trouble=2"].data.tags["mislabel.status"] == "2 diverged"
     assert "loss" in nested["trouble=0"].data.metrics
@@ -121,7 +121,7 @@ def test_cells_are_tagged_while_they_are_on_the_front(store: Store, uri: str) ->
     def tagged() -> set[str]:
         return {name for name, shown in nested_runs(uri).items() if shown.data.tags.get("mislabel.front") == "yes"}
 
-    sync(run(store, parameters=space, metric=both).files, uri)
+    View(run(store, parameters=space, metric=both).files, uri).sync()
     assert tagged() == {"x=0", "x=3"}
     assert (
         "Pareto front (minimize loss, maximize height): 2 of 2 cells" in parent_of(uri).data.tags["mlflow.note.content"]
@@ -129,11 +129,11 @@ def test_cells_are_tagged_while_they_are_on_the_front(store: Store, uri: str) ->
     # The same cells with a greater height dominate the first two.
     space["level"] = {"values": [1, 100]}
     files = run(store, parameters=space, metric=both).files
-    sync(files, uri)
+    View(files, uri).sync()
     means = mislabel.load(store.address, "bowls").front()
     assert tagged() == {f"x={row['x']:g} level={row['level']}" for _, row in means.iterrows()}
     assert tagged() >= {"x=0 level=100", "x=3 level=100"}
-    assert sync(files, uri) == 0
+    assert View(files, uri).sync() == 0
 
 
 def test_stopped_cells_are_tagged_and_not_listed_as_best(store: Store, uri: str) -> None:
@@ -141,7 +141,7 @@ def test_stopped_cells_are_tagged_and_not_listed_as_best(store: Store, uri: str)
     sweep = mislabel.load(store.address, "bowls")
     best = sweep.read("runs", ["run_id"], {"x": 3})["run_id"].tolist()
     cut_short(files, best[:1], 1)
-    sync(files, uri)
+    View(files, uri).sync()
     nested = nested_runs(uri)
     assert nested["x=3"].data.tags["mislabel.stopped"] == "1"
     assert "mislabel.stopped" not in nested["x=1"].data.tags
@@ -152,7 +152,7 @@ def test_stopped_cells_are_tagged_and_not_listed_as_best(store: Store, uri: str)
 
 def test_nested_runs_can_be_per_run(store: Store, uri: str) -> None:
     files = run(store, track={"per": "run"}).files
-    assert sync(files, uri) == 6
+    assert View(files, uri).sync() == 6
     nested = nested_runs(uri)
     assert set(nested) == {f"x={x} seed={seed}" for x in (0, 1, 2) for seed in (0, 1)}
     runs = runs_table(files).set_index("run_id")
@@ -163,7 +163,7 @@ def test_nested_runs_can_be_per_run(store: Store, uri: str) -> None:
 
 
 def test_the_saved_view_shows_varying_parameters_and_sorts_by_the_objective(files: SweepFiles, uri: str) -> None:
-    sync(files, uri)
+    View(files, uri).sync()
     tag = client_of(uri).get_experiment_by_name("bowls").tags["mlflow.sharedViewState.cells"]
     view = json.loads(tag)
     state = json.loads(zlib.decompress(base64.b64decode(view["state"].removeprefix("deflate;"))))
@@ -182,7 +182,7 @@ def test_a_real_task_is_shown(store: Store, uri: str) -> None:
         metric={"name": "test_accuracy", "goal": "maximize"},
         parameters={**sizes, "noise_rate": {"values": [0.0, 0.25]}},
     ).files
-    assert sync(files, uri) == 2
+    assert View(files, uri).sync() == 2
     means = runs_table(files).groupby("noise_rate")["test_accuracy"].mean()
     for rate, shown in zip(
         (0.0, 0.25), (nested_runs(uri, "xor")[name] for name in ("noise_rate=0", "noise_rate=0.25")), strict=True

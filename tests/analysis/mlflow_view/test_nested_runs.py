@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 import mislabel
-from mislabel.analysis.mlflow_view.points import finals_of, points_of
-from mislabel.analysis.mlflow_view.view import sync
+from mislabel.analysis.mlflow_view.nested_runs import finals_of, points_of
+from mislabel.analysis.mlflow_view.view import View
 from mislabel.sweeps.store.store import Store
 from tests.analysis.mlflow_view.shown import MLFLOWS_OWN_WARNINGS, client_of, nested_runs, runs_table
 from tests.bowls import cut_short, run
@@ -17,7 +17,7 @@ pytestmark = MLFLOWS_OWN_WARNINGS
 def test_a_curve_ends_where_the_first_run_was_stopped_in_the_mean_of_the_tables(store: Store, uri: str) -> None:
     files = run(store, parameters={"x": 1.0, "steps": 3, "frames": 4, "spacing": "linear"}).files
     cut_short(files, files.read("runs")["run_id"].to_pylist()[:1], 1)
-    sync(files, uri)
+    View(files, uri).sync()
     (shown,) = nested_runs(uri).values()
     losses = files.read("curves").to_pandas().groupby("step")["loss"].mean()
     history = client_of(uri).get_metric_history(shown.info.run_id, "loss")
@@ -41,7 +41,7 @@ def test_values_that_are_not_finite_are_not_written() -> None:
 def test_thinned_curves_keep_both_ends_and_the_limit(store: Store, uri: str) -> None:
     parameters = {"x": {"values": [0.0, 1.0]}, "rate": 0.05, "steps": 60, "frames": 61, "spacing": "linear"}
     files = run(store, parameters=parameters, track={"points": 7}).files
-    sync(files, uri)
+    View(files, uri).sync()
     means = runs_table(files).groupby("cell_id")["loss"].mean()
     for shown in nested_runs(uri).values():
         history = client_of(uri).get_metric_history(shown.info.run_id, "loss")
