@@ -40,7 +40,11 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        return is_loopback(self.host)
+        """Whether only this machine can reach a server at the address."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     def answers(self, seconds: float = ANSWER_SECONDS) -> bool:
         """Whether a server listens at the address."""
@@ -55,14 +59,6 @@ def refuse_where_no_ray_answers(address: str) -> None:
     """UnreachableError within seconds if nothing listens there. Ray itself would try for minutes."""
     if address not in ("auto", "local") and not Address.parse(address, "a Ray cluster").answers():
         raise UnreachableError(f"no Ray cluster answers at {address}; is it up and reachable from here?")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server on this host."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def free_ports(host: str, count: int) -> list[int]:

@@ -85,17 +85,15 @@ class Pages:
             self._nested[nested.key] = (self._write(nested, shown[nested.key]), shown[nested.key])
             if progress:
                 progress(i + 1, len(changed))
-        self._mark_front(results.front & self._nested.keys())
-        self._write_parent(results, final)
-        return len(changed)
-
-    def _mark_front(self, front: set[str]) -> None:
-        """Tag the cells on the front. Any new cell may change the front, and a tag is faster to write than a run."""
+        front = results.front & self._nested.keys()
+        # Any new cell may change the front, and a tag is faster to write than a run.
         for key in front - self._front:
             self._client.set_tag(self._nested[key][0], _FRONT, "yes")
         for key in self._front - front:
             self._client.delete_tag(self._nested[key][0], _FRONT)
         self._front = front
+        self._write_parent(results, final)
+        return len(changed)
 
     def _write(self, nested: NestedRun, digest: str) -> str:
         tags = {"mlflow.parentRunId": self._parent, **nested.tags}

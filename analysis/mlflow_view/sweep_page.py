@@ -23,16 +23,13 @@ class SweepPage:
 
     def __init__(self, results: Results, experiment: str, pages: Mapping[str, str], final: bool) -> None:
         """`experiment` is MLflow's id of the experiment; `pages` has the ids of the nested runs by key."""
-        self.status = _status(results) if final else "RUNNING"
+        failed = not results.runs["status"].isin(WITH_RESULT).all()
+        self.status = ("FAILED" if failed else "FINISHED") if final else "RUNNING"
         self.note = _note(results, experiment, pages)
         self.layout = layout(results)
         self.tags = {**_facts(results), **_provenance(results), "mlflow.note.content": self.note}
         self.points = list(_progress(results))
         self.digest = digest_of([self.status, results.spec_text, self.layout, self.tags, self.points])
-
-
-def _status(results: Results) -> str:
-    return "FAILED" if len(results) and not results.runs["status"].isin(WITH_RESULT).all() else "FINISHED"
 
 
 def _facts(results: Results) -> dict[str, str]:

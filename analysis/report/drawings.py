@@ -20,14 +20,9 @@ from mislabel.sweeps.formatting import value_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Placeholder colours that no drawing uses, and the page's variable that repositions each.
-_VARIABLES = {
-    "#0a0a01": "--ink",
-    "#0a0a02": "--faint",
-    "#0a0a03": "--accent",
-    "#0a0a04": "--second",
-    "#0a0a05": "--card",
-}
+# Placeholder colours that no drawing uses, and the page's variable that replaces each.
+_NAMES = ("ink", "faint", "accent", "second", "card")
+_VARIABLES = {f"#0a0a{i:02}": f"--{name}" for i, name in enumerate(_NAMES, 1)}
 INK, FAINT, ACCENT, SECOND, CARD = _VARIABLES
 _STYLE: Any = {
     "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 9.5, "axes.labelsize": 9, "xtick.labelsize": 8,
@@ -146,17 +141,16 @@ def contour(cells: pd.DataFrame, metric: str, x: Dimension, y: Dimension) -> str
 
 def importances(table: pd.DataFrame) -> str:
     """A bar with its interval for each parameter and metric."""
-    low = [name for name in table.columns if name.endswith("low")]
-    metrics = [name.removesuffix("_low") if name != "low" else "importance" for name in low]
+    metrics, lows, highs = (table.columns[i::3] for i in (1, 2, 3))
 
     def draw(axes: np.ndarray) -> None:
         (axis,) = axes.flat
         height = 0.7 / len(metrics)
-        for i, (metric, colour) in enumerate(zip(metrics, itertools.cycle((ACCENT, SECOND, FAINT)), strict=False)):
-            ends = ("low", "high") if metric == "importance" else (f"{metric}_low", f"{metric}_high")
+        colours = itertools.cycle((ACCENT, SECOND, FAINT))
+        for i, (metric, low, high, colour) in enumerate(zip(metrics, lows, highs, colours, strict=False)):
             at = np.arange(len(table)) + i * height
             value = table[metric].to_numpy()
-            reach = np.clip([value - table[ends[0]], table[ends[1]] - value], 0, None)
+            reach = np.clip([value - table[low], table[high] - value], 0, None)
             axis.barh(at, value, height * 0.9, color=colour, label=metric)
             axis.errorbar(value, at, xerr=reach, fmt="none", ecolor=INK, elinewidth=0.9, capsize=2)
         axis.set_yticks(np.arange(len(table)) + 0.35 - height / 2, table["parameter"])

@@ -87,14 +87,11 @@ def _draw_lines(axis: "Axes", sweep: SweepTables, metric: str, by: Sequence[str]
     for rows, look in _lines(table, by):
         axis.plot(rows["step"], rows["mean"], **look)
         axis.fill_between(rows["step"], rows["low"], rows["high"], color=look["color"], alpha=0.15, linewidth=0)
-    if _are_dense_at_the_start(sorted(table["step"].unique())):
+    steps = sorted(table["step"].unique())
+    # The first steps are closer to each other than evenly spaced steps would be.
+    if len(steps) > 2 and steps[-1] > 100 and 2 * steps[1] * (len(steps) - 1) < steps[-1]:
         axis.set_xscale("symlog", linthresh=1)
     _finish(axis, metric.replace("_", " "), "step")
-
-
-def _are_dense_at_the_start(steps: Sequence[int]) -> bool:
-    """Whether the first steps are closer to each other than evenly spaced steps would be."""
-    return len(steps) > 2 and steps[-1] > 100 and 2 * steps[1] * (len(steps) - 1) < steps[-1]
 
 
 def _draw_histogram(axis: "Axes", sweep: SweepTables, metric: str, by: Sequence[str], at: int | None) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+_NUMBER = re.compile(r"–|[-–]?[\d.,]+(e[-+]?\d+)?( ± [\d.]+(e[-+]?\d+)?)?")
 _CSS = """
 :root { color-scheme: light dark; --ink: #1d2733; --faint: #7b8794; --accent: #2f6fab; --second: #d1602b;
   --card: #ffffff; --back: #f5f6f8; --line: #dfe3e8; --mark: #eaf1f8; --bad: #b3372b; }
@@ -88,7 +89,7 @@ def tiles(facts: Sequence[tuple[str, str, bool]]) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]], marked: Sequence[bool] = ()) -> str:
     """A table with right-aligned columns of numbers. Rows can be highlighted."""
     texts = [[str(cell) for cell in row] for row in rows]
-    numbers = [bool(texts) and all(_is_number(row[i]) for row in texts) for i in range(len(header))]
+    numbers = [bool(texts) and all(_NUMBER.fullmatch(row[i]) for row in texts) for i in range(len(header))]
     classes = [' class="number"' if number else "" for number in numbers]
     head = "".join(f"<th{kind}>{escape(name)}</th>" for name, kind in zip(header, classes, strict=True))
     body = ""
@@ -115,7 +116,3 @@ def folded(summary: str, text: str) -> str:
 
 def footer(text: str) -> str:
     return f"<footer>{escape(text)}</footer>"
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"–|[-–]?[\d.,]+(e[-+]?\d+)?( ± [\d.]+(e[-+]?\d+)?)?", text) is not None

@@ -32,20 +32,19 @@ _FEWEST = 3
 _LISTED = 12
 
 
-def report_of(sweep: SweepTables, metrics: Sequence[str] = ()) -> str:
-    """The report as HTML, on the objectives or on these metrics."""
-    return _Report(sweep, metrics).html()
+class Report:
+    """The report on the objectives, or on these metrics."""
 
-
-class _Report:
-    def __init__(self, sweep: SweepTables, metrics: Sequence[str]) -> None:
+    def __init__(self, sweep: SweepTables, metrics: Sequence[str] = ()) -> None:
         self.sweep = sweep
         self.spec = sweep.spec
         for metric in metrics:
             sweep.require_metric(metric)
         objectives = [objective.name for objective in self.spec.metric]
         self.metrics = [m for m in (list(metrics) or objectives or sweep.metrics[:1]) if m in sweep.metrics]
+        self.metric = self.metrics[0] if self.metrics else ""
         self.goals = {objective.name: objective.goal for objective in self.spec.metric}
+        self.goal = self.goals.get(self.metric)
         self.runs = sweep.runs
 
     def html(self) -> str:
@@ -55,10 +54,13 @@ class _Report:
         lead = f"{spec.task} · {kind or f'search by {spec.method.name}'} · {goals}"
         parts = [self.tiles(), self.best(), self.front(), self.curves(), self.dependence(), self.search()]
         parts += [sections.stopping(self.sweep), sections.failures(self.sweep), sections.swept(self.sweep)]
-        parts += [sections.provenance(self.sweep), html.footer(self._closing())]
+        closing = (
+            "± is half of the 95 % interval of the mean over seeds (Student's t). The best of many cells looks better "
+            "than it is: run it with new seeds before you rely on its value. "
+            f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC from {self.sweep.files.address}."
+        )
+        parts += [sections.provenance(self.sweep), html.footer(closing)]
         return html.page(spec.name, lead, parts)
-
-    # Results
 
     def tiles(self) -> str:
         counts = self.runs["status"].value_counts().to_dict() if len(self.runs) else {}
@@ -80,35 +82,26 @@ class _Report:
     def ranking(self) -> pd.DataFrame:
         return ranked(self.sweep, self.metrics) if self.metrics else pd.DataFrame()
 
-    @property
-    def metric(self) -> str:
-        return self.metrics[0]
-
-    @property
-    def goal(self) -> str | None:
-        return self.goals.get(self.metric) if self.metrics else None
-
     def best(self) -> str:
         if not len(self.runs):
             return html.section("Results", html.paragraph("No run has ended yet."))
         if not self.metrics:
             return html.section("Results", html.paragraph("No run has a result. See Failures below."))
         table = self.ranking
-        rows, marked = [], []
         hidden = {name for name in ("diverged", "stopped") if not table[name].any()}
         counts = [name for name in COUNTS if name not in hidden and not (name == "step" and "stopped" in hidden)]
         varying = [name for name in self.sweep.varying if name in table]
-        for _, row in table.head(_BEST).iterrows():
-            values = [value_text(row[name]) for name in (*varying, *counts)]
-            rows.append([*values, *(_interval(row, metric) for metric in self.metrics)])
-            marked.append(bool(row.get("front", False)))
+        first = [row for _, row in table.head(_BEST).iterrows()]
+        rows = [
+            [*(value_text(row[name]) for name in (*varying, *counts)), *(_interval(row, m) for m in self.metrics)]
+            for row in first
+        ]
+        marked = [bool(row.get("front", False)) for row in first]
         header = [*varying, *({"runs": "seeds", "step": "at step"}.get(name, name) for name in counts), *self.metrics]
         more = f"The first {_BEST} of {len(table):,} cells. " if len(table) > _BEST else ""
+        note = html.paragraph(more + ("Marked cells are on the Pareto front. " if any(marked) else ""))
         title = "Best cells" if self.goal else "Cells"
-        note = more + ("Marked cells are on the Pareto front. " if any(marked) else "")
-        return html.section(
-            title, html.paragraph(self._verdict()), html.table(header, rows, marked), html.paragraph(note)
-        )
+        return html.section(title, html.paragraph(self._verdict()), html.table(header, rows, marked), note)
 
     def _verdict(self) -> str:
         """A sentence on the best cell, and on how many other cells are not clearly worse."""
@@ -138,8 +131,6 @@ class _Report:
         caption = "Means over seeds, with 95 % intervals for the cells on the front."
         drawn = drawings.front(self.ranking, [m for m in self.metrics if m in self.goals])
         return html.section("Pareto front", html.paragraph(text), html.figure(drawn, caption))
-
-    # Curves
 
     def curves(self) -> str:
         if not self.metrics or self.ranking.empty:
@@ -187,8 +178,6 @@ class _Report:
         parts = np.clip(np.searchsorted(edges, cells.astype(float), side="right") - 1, 0, len(names) - 1)
         return pd.Series(pd.Categorical([names[part] for part in parts], names), cells.index)
 
-    # Dependence on parameters
-
     @cached_property
     def _study(self) -> "Cells":
         from mislabel.analysis.studies.study import Cells  # loads Optuna
@@ -209,11 +198,6 @@ class _Report:
     @cached_property
     def step(self) -> int | None:
         return self.sweep.first_stop()
-
-    @property
-    def _where(self) -> str:
-        """The step at which cells are compared, for captions."""
-        return "" if self.step is None else f" at step {self.step:,}, where the first run was stopped"
 
     @cached_property
     def dimensions(self) -> list[Dimension]:
@@ -255,7 +239,7 @@ class _Report:
         shown = html.figure(drawings.importances(table), _how(table)) if table is not None else ""
         dimensions = self._by_importance if self.cells["complete"].sum() >= _FEWEST else []
         if len(dimensions) > 1:
-            caption = f"Mean {self.metric} by the two most important parameters{self._where}."
+            caption = f"Mean {self.metric} by the two most important parameters{_at(self.step)}."
             if not (dimensions[0].listed and dimensions[1].listed):
                 caption += " Each dot is a cell."
             shown += html.figure(drawings.contour(self.cells, self.metric, *dimensions[:2]), caption)
@@ -263,7 +247,7 @@ class _Report:
         if dimensions:
             lines = " The line is the mean over the cells with that value." if any(d.listed for d in dimensions) else ""
             drawn = drawings.slices(self.cells, self.metric, dimensions[:_MOST_SLICES])
-            slices = html.figure(drawn, f"Each dot is a cell's mean over seeds{self._where}.{lines}")
+            slices = html.figure(drawn, f"Each dot is a cell's mean over seeds{_at(self.step)}.{lines}")
         return html.section(f"What {self.metric} depends on", html.paragraph(why_not), html.pair(shown), slices)
 
     def search(self) -> str:
@@ -274,15 +258,10 @@ class _Report:
         dimensions = [d for d in self._by_importance if self.cells.loc[self.cells["complete"], d.name].notna().all()]
         if len(dimensions) > 1 and self.goal:
             drawn = drawings.parallel(self.cells, self.metric, self.goal, dimensions[:_MOST_SLICES])
-            lines = html.figure(drawn, f"One line per cell{self._where}. The best tenth is highlighted.")
+            lines = html.figure(drawn, f"One line per cell{_at(self.step)}. The best tenth is highlighted.")
         title = "All cells" if not self.spec.method.learns else "Search"
-        return html.section(title, html.figure(history, f"Each dot is a cell's mean over seeds{self._where}."), lines)
-
-    def _closing(self) -> str:
-        return (
-            "± is half of the 95 % interval of the mean over seeds (Student's t). The best of many cells looks better "
-            "than it is: run it with new seeds before you rely on its value. "
-            f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC from {self.sweep.files.address}."
+        return html.section(
+            title, html.figure(history, f"Each dot is a cell's mean over seeds{_at(self.step)}."), lines
         )
 
 
@@ -294,8 +273,13 @@ def _how(table: pd.DataFrame) -> str:
         "ped_anova": "How much each parameter differs between the best tenth of the cells and all cells (PED-ANOVA), "
         "scaled to a sum of 1",
     }[table.attrs["method"]]
-    at = "" if table.attrs["step"] is None else f" at step {table.attrs['step']:,}, where the first run was stopped"
+    at = _at(table.attrs["step"])
     return f"{how}. Based on {cells} cells{at}. Whiskers: two standard deviations over resamples of seeds and cells."
+
+
+def _at(step: int | None) -> str:
+    """The step at which cells are compared, for captions."""
+    return "" if step is None else f" at step {step:,}, where the first run was stopped"
 
 
 def _interval(row: "pd.Series[Any]", metric: str) -> str:

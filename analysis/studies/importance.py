@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 import optuna
 import pandas as pd
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.importance import PedAnovaImportanceEvaluator
+from optuna.trial import create_trial
 
 from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.analysis.studies.fanova import forest_of, variance_shares
@@ -99,11 +100,6 @@ class _Parameter:
         if isinstance(self.distribution, FloatDistribution):
             return at
         return (at + 0.5) / float(self.distribution.high + 1)
-
-    @property
-    def without_order(self) -> BaseDistribution:
-        """The distribution; categorical for words, because their index means no distance."""
-        return CategoricalDistribution(range(self.distribution.high + 1)) if self.categorical else self.distribution
 
 
 def _parameters(sweep: SweepTables, cells: Cells) -> list[_Parameter]:
@@ -192,15 +188,16 @@ def _ped_anova(parameters: Sequence[_Parameter], rows: Sequence[int], costs: np.
         # The warnings concern a condition that holds in a single cell. Its importance is then 0, which is right.
         warnings.filterwarnings("ignore", message="Some regimes for parameter")
         warnings.filterwarnings("ignore", message="Target and region quantiles")
+        # Words are categorical, because their index means no distance.
+        distributions = {
+            p.name: CategoricalDistribution(range(p.distribution.high + 1)) if p.categorical else p.distribution
+            for p in parameters
+        }
         study = optuna.create_study(direction="minimize")
         for i, cost in zip(rows, costs, strict=True):
             active = [parameter for parameter in parameters if parameter.positions[i] is not None]
-            study.add_trial(
-                optuna.trial.create_trial(
-                    value=float(cost),
-                    params={parameter.name: parameter.positions[i] for parameter in active},
-                    distributions={parameter.name: parameter.without_order for parameter in active},
-                )
-            )
+            positions = {parameter.name: parameter.positions[i] for parameter in active}
+            spreads = {parameter.name: distributions[parameter.name] for parameter in active}
+            study.add_trial(create_trial(value=float(cost), params=positions, distributions=spreads))
         found = PedAnovaImportanceEvaluator().evaluate(study)
     return np.array([found.get(parameter.name, 0.0) for parameter in parameters])

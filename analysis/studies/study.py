@@ -165,9 +165,7 @@ def widened(found: BaseDistribution, values: Sequence[Any]) -> BaseDistribution:
         return found
     low, high = min(found.low, *values), max(found.high, *values)
     log = found.log and low > 0
-    return (
-        IntDistribution(low, high, log=log) if isinstance(found, IntDistribution) else FloatDistribution(low, high, log)
-    )
+    return type(found)(low, high, log)
 
 
 def _trial(

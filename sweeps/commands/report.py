@@ -23,7 +23,7 @@ def command(name: str, store: str, metrics: tuple[str, ...], out: str | None) ->
       mislabel report quickstart -m noisy_accuracy -o noisy.html
     """
     import mislabel
-    from mislabel.analysis.report.report import report_of
+    from mislabel.analysis.report.report import Report
 
     path = out or f"{name}.html"
-    options.write_file(path, report_of(mislabel.load(store, name), metrics).encode(), f"report: {path}")
+    options.write_file(path, Report(mislabel.load(store, name), metrics).html().encode(), f"report: {path}")

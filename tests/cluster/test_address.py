@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from mislabel.cluster.address import Address, free_ports, is_loopback, refuse_where_no_ray_answers
+from mislabel.cluster.address import Address, free_ports, refuse_where_no_ray_answers
 from mislabel.sweeps.errors import MislabelError
 
 
@@ -32,7 +32,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     [("127.0.0.1", True), ("127.0.0.2", True), ("::1", True), ("localhost", True), ("10.0.0.1", False), ("::", False)],
 )
 def test_loopback_is_what_only_this_machine_can_reach(host: str, loopback: bool) -> None:
-    assert is_loopback(host) is loopback
+    assert Address(host, 80).is_loopback is loopback
 
 
 def test_a_server_answers_and_a_free_port_does_not() -> None:

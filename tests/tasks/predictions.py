@@ -5,9 +5,13 @@ have their own formulas; the tests compare the two.
 """
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from mislabel.analysis.claims.theory import Floats, _floats
+Floats = NDArray[np.float64]
+
+
+def _floats(values: ArrayLike) -> Floats:
+    return np.asarray(values, dtype=np.float64)
 
 
 def feature_angle(input_angle: ArrayLike, hidden_layers: int) -> Floats:

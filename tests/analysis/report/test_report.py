@@ -8,7 +8,7 @@ import pytest
 
 import mislabel
 from mislabel.analysis.report.html import table
-from mislabel.analysis.report.report import report_of
+from mislabel.analysis.report.report import Report
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.formatting import with_interval
@@ -65,7 +65,7 @@ def test_a_report_is_one_file_with_everything_in_it(store: Store) -> None:
         "surface": {"values": ["smooth", "rough"]},
     }  # fmt: skip
     sweep = made(store, parameters=parameters, seeds=3, method="random", budget={"cells": 30})
-    text = report_of(sweep)
+    text = Report(sweep).html()
     read = Nesting(text)
     assert read.loaded == []
     assert "<script" not in text
@@ -82,14 +82,14 @@ def test_a_report_is_one_file_with_everything_in_it(store: Store) -> None:
 
 def test_the_front_has_a_section(store: Store) -> None:
     sweep = made(store, parameters={"x": {"values": [0, 1, 2, 3]}, "level": {"values": [0, 10]}}, metric=TWO)
-    text = report_of(sweep)
+    text = Report(sweep).html()
     assert "Pareto front" in Nesting(text).headings
     assert f"{len(sweep.front())} of 8 cells" in text
     assert text.count('<tr class="mark">') == len(sweep.front())
 
 
 def test_without_an_objective_cells_are_not_ranked(store: Store) -> None:
-    text = report_of(made(store, metric=None, parameters={"x": {"values": [0, 1, 2, 3]}}))
+    text = Report(made(store, metric=None, parameters={"x": {"values": [0, 1, 2, 3]}})).html()
     headings = Nesting(text).headings
     assert headings[0] == "Cells"
     assert "no objective" in text
@@ -97,18 +97,18 @@ def test_without_an_objective_cells_are_not_ranked(store: Store) -> None:
 
 
 def test_one_cell_has_a_report(store: Store) -> None:
-    text = report_of(made(store, parameters={"x": 1.0}))
+    text = Report(made(store, parameters={"x": 1.0})).html()
     assert Nesting(text).headings == ["Best cells", "loss over training", "Parameters", "Provenance"]
 
 
 def test_a_sweep_without_ended_runs_has_a_report(store: Store) -> None:
     store.sweep("bowls").write_text("spec.yaml", "name: bowls\ntask: bowl\nparameters:\n  x: {values: [1, 2]}\n")
-    text = report_of(mislabel.load(store.address, "bowls"))
+    text = Report(mislabel.load(store.address, "bowls")).html()
     assert Nesting(text).headings == ["Results", "Parameters", "Provenance"]
 
 
 def test_failed_runs_are_reported_with_their_error(store: Store) -> None:
-    text = report_of(made(store, parameters={"trouble": 1}))
+    text = Report(made(store, parameters={"trouble": 1})).html()
     assert Nesting(text).headings == ["Results", "Failures", "Parameters", "Provenance"]
     assert "RuntimeError: the bowl broke" in text
 
@@ -116,20 +116,20 @@ def test_failed_runs_are_reported_with_their_error(store: Store) -> None:
 def test_the_steps_saved_by_early_stopping_are_reported(store: Store) -> None:
     sweep = made(store, parameters={"x": {"values": [0, 1, 2, 3, 4]}, "steps": 100, **EVEN}, seeds=2)
     cut_short(sweep.files, sweep.read("runs", ["run_id"], {"x": [0, 1]})["run_id"].tolist(), 10)
-    text = report_of(mislabel.load(store.address, "bowls"))
+    text = Report(mislabel.load(store.address, "bowls")).html()
     assert "Early stopping" in Nesting(text).headings
     assert re.search(r"\b4 of 10 runs\b.*\b640\b.*\b1,000\b.*\b36%", text)
 
 
 def test_diverged_runs_are_counted(store: Store) -> None:
-    text = report_of(made(store, parameters={"x": {"values": [0, 1, 2]}, "trouble": {"values": [0, 2]}}))
+    text = Report(made(store, parameters={"x": {"values": [0, 1, 2]}, "trouble": {"values": [0, 2]}})).html()
     assert "6 runs in 3 cells" in text
     assert "Failures" in Nesting(text).headings
 
 
 def test_texts_of_the_sweep_are_escaped(store: Store) -> None:
     sweep = made(store, parameters={"x": {"values": [0, 1]}, "level": {"values": [1, 2], "when": "x < 1 and 0 < 1"}})
-    text = report_of(sweep)
+    text = Report(sweep).html()
     assert "x &lt; 1" in text
     assert "x < 1" not in text
 
@@ -139,17 +139,17 @@ def test_conditional_and_categorical_parameters_are_drawn(store: Store) -> None:
         "x": {"values": [0, 1, 2, 3]}, "tilted": {"values": [True, False]},
         "level": {"values": [1, 2, 5], "when": "x > 1"}, "surface": {"values": ["smooth", "rough"]},
     }  # fmt: skip
-    text = report_of(made(store, parameters=parameters))
+    text = Report(made(store, parameters=parameters)).html()
     assert "PED-ANOVA" in text
     Nesting(text)
 
 
 def test_a_report_can_have_other_metrics(store: Store) -> None:
     sweep = made(store, parameters={"x": {"values": [0, 1, 2, 3]}})
-    assert "What height depends on" in report_of(sweep, ["height"])
-    assert "rest_step" in report_of(sweep, ["rest_step"])
+    assert "What height depends on" in Report(sweep, ["height"]).html()
+    assert "rest_step" in Report(sweep, ["rest_step"]).html()
     with pytest.raises(MislabelError, match=r"'los'.*\bloss\?"):
-        report_of(sweep, ["los"])
+        Report(sweep, ["los"]).html()
 
 
 def test_columns_of_numbers_are_right_aligned() -> None:
