@@ -1,12 +1,11 @@
 """A sweep in the store, as a researcher uses it: tables, summaries over seeds, front, study and importances."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from mislabel.analysis.statistics.ranking import ranked
-from mislabel.analysis.statistics.tables import SweepTables
+from mislabel.analysis.statistics.tables import Names, SweepTables
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store
 
@@ -36,20 +35,14 @@ class Sweep(SweepTables):
         table = ranked(self)
         return table[table["front"]].drop(columns="front").reset_index(drop=True)
 
-    def study(
-        self, metric: str | Sequence[str] | None = None, goal: str | Sequence[str] | None = None, curves: bool = True
-    ) -> "optuna.Study":
+    def study(self, metric: Names = None, goal: Names = None, curves: bool = True) -> "optuna.Study":
         """The sweep as an Optuna study in memory: one trial per cell; see `mislabel.analysis.studies.study`."""
         from mislabel.analysis.studies.study import study_of  # loads Optuna
 
         return study_of(self, metric, goal, curves)
 
     def importance(
-        self,
-        metric: str | Sequence[str] | None = None,
-        method: str | None = None,
-        goal: str | None = None,
-        step: int | None = None,
+        self, metric: Names = None, method: str | None = None, goal: Names = None, step: int | None = None
     ) -> pd.DataFrame:
         """How much each parameter matters for the metric, or for each objective; see `analysis/studies`."""
         from mislabel.analysis.studies.importance import importance_of  # loads Optuna

@@ -1,10 +1,11 @@
 """Zhang et al.: On the Learning Dynamics of Two-layer Linear Networks with Label Noise SGD."""
 
 import math
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from mislabel.analysis.claims import theory
 from mislabel.analysis.claims.claim import Claim, Measure, at_least, at_most, near
 from mislabel.analysis.claims.measures import end_over_start, estimates, final, largest, smallest, trained_runs
 from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, by_seed, mean_of, share_of
@@ -41,17 +42,27 @@ def _earlier(knob: str) -> Measure:
     return measure
 
 
+def small_norm_bound(step_size: Any) -> Any:
+    """The step by which the mean squared norm is below √η, by Lemma 3.3: 1/η²."""
+    return step_size**-2.0
+
+
+def small_norm_step(step_size: Any) -> Any:
+    """The step at which the mean squared norm reaches √η if θ* is small: it starts at 1 and decays as exp(-η^1.5·t)."""
+    return -0.5 * np.log(step_size) * step_size**-1.5
+
+
 def _lemma_time(sweep: Sweep) -> Estimate:
     """Steps until the mean squared norm is √η, over the lemma's 1/η², for the η with the largest mean."""
     runs = trained_runs(sweep, ["small_step"], ["step_size"])
-    shares = estimates(runs["small_step"] / theory.small_norm_bound(runs["step_size"]), runs["step_size"])
+    shares = estimates(runs["small_step"] / small_norm_bound(runs["step_size"]), runs["step_size"])
     return max(shares, key=lambda estimate: estimate.mean)
 
 
 def _expected_time(sweep: Sweep) -> Estimate:
     """Steps until the mean squared norm is √η, over the theory's expectation."""
     runs = trained_runs(sweep, ["small_step"], ["step_size"])
-    return mean_of(runs["small_step"] / theory.small_norm_step(runs["step_size"]))
+    return mean_of(runs["small_step"] / small_norm_step(runs["step_size"]))
 
 
 def _final_alignment(sweep: Sweep) -> Estimate:

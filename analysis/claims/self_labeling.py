@@ -1,6 +1,7 @@
 """Zhou, Xiong, Yuan, Hoi: A Theory-Driven Self-Labeling Refinement Method. Theorem 2's setting, and SANE's tables."""
 
-from mislabel.analysis.claims import theory
+import math
+
 from mislabel.analysis.claims.claim import Claim, at_least, at_most, full_size, near
 from mislabel.analysis.claims.measures import difference, final, ratio, trained_runs
 from mislabel.analysis.statistics.estimate import Estimate, at_end, by_seed, mean_of, share_of
@@ -10,7 +11,6 @@ from mislabel.analysis.sweep import Sweep
 # Theorem 2's setting: the weight α of the network's own labels, and shares ρ of wrong labels.
 _ALPHA = 0.8
 _RHO = {rho: {"alpha": _ALPHA, "corruption": rho} for rho in (0.1, 0.2, 0.3, 0.4)}
-_REFINED_ERROR = theory.refined_over_given_error(_ALPHA, 0.2)
 
 _MOCO = {"refinery": "none", "mixup": "none"}
 _MIXUP_ONLY = {"refinery": "none", "mixup": "momentum"}
@@ -45,6 +45,28 @@ def _middle_weights(sweep: Sweep) -> Estimate:
     middle = runs["mixup_weight"].between(0.25, 0.75)
     inner, outer = (by_seed(runs[part], "knn_accuracy") for part in (middle, ~middle))
     return mean_of(inner - outer)
+
+
+def recoverable_corruption(alpha: float, classes: int = 2) -> float:
+    """Share ρ of wrong labels below which every refined label is nearest to the truth, if a sample's crops are equal.
+
+    The network then predicts the mean label of a sample's crops, which is wrong by at most ρ·D, where D =
+    (classes - 1)·δ is the largest distance of labels; (1 - α)·D + α·ρ·D < δ/2 gives ρ. It is exact for two classes.
+    """
+    allowed = 1 / (2 * (classes - 1)) - (1 - alpha)
+    return allowed / alpha if allowed > 0 else 0.0
+
+
+def refined_over_given_error(alpha: float, corruption: float) -> float:
+    """‖ỹ − y*‖/‖y − y*‖ for two classes, if a sample's crops are equal.
+
+    A refined label is (1 - α)·given + α·mean, where the mean label of the sample's crops is wrong by ρ.
+    """
+    own = (1 - alpha) ** 2
+    return math.sqrt(own + (1 - own) * corruption)
+
+
+_REFINED_ERROR = refined_over_given_error(_ALPHA, 0.2)
 
 
 def _all_recovered(sweep: Sweep) -> Estimate:
@@ -179,7 +201,7 @@ CLAIMS = {
             "share of runs in which all labels are recovered, ρ = 0.1", at_least(0.6, _all_recovered, theory=1.0)
         ),
         "Beyond the paper: above a level of corruption, labels are not recovered; "
-        f"for equal crops it is 1 − 1/(2α) = {theory.recoverable_corruption(_ALPHA):.3f}": Claim(
+        f"for equal crops it is 1 − 1/(2α) = {recoverable_corruption(_ALPHA):.3f}": Claim(
             "share of wrong labels that stay wrong, ρ = 0.4",
             at_least(0.1, lambda sweep: mean_of(1 - at_end(sweep, "wrong_recovered_share", _RHO[0.4]))),
         ),

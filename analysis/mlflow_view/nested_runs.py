@@ -74,22 +74,14 @@ class Results:
         self.parameters = [name for name in table.column_names if name not in RESERVED and name not in measured]
         runs = _frame(table, self.metrics) if table.num_rows else pd.DataFrame(columns=sorted(RESERVED))
         self.runs = runs.sort_values("started_at", kind="stable")
+        self.cells = int(self.runs["cell_id"].nunique())
+        # Milliseconds since 1970, like all times in this module.
+        now = int(time.time() * 1000)
+        self.started = _milliseconds(self.runs["started_at"].min()) if len(self) else now
+        self.ended = _milliseconds(self.runs["finished_at"].max()) if len(self) else now
 
     def __len__(self) -> int:
         return len(self.runs)
-
-    @cached_property
-    def cells(self) -> int:
-        return int(self.runs["cell_id"].nunique()) if len(self) else 0
-
-    @cached_property
-    def started(self) -> int:
-        """Milliseconds since 1970, like all times in this module."""
-        return _milliseconds(self.runs["started_at"].min()) if len(self) else int(time.time() * 1000)
-
-    @cached_property
-    def ended(self) -> int:
-        return _milliseconds(self.runs["finished_at"].max()) if len(self) else self.started
 
     @cached_property
     def varying(self) -> list[str]:

@@ -70,18 +70,11 @@ def _settings(results: Results, objectives: list[str]) -> Iterator[dict[str, Any
     if not objectives:
         return
     if len(results.varying) > 1:
-        yield {
-            **_chart("PARALLEL", "settings", "all"),
-            "selectedParams": results.varying,
-            "selectedMetrics": objectives,
-            "showAllRuns": True,
-        }
+        chosen = {"selectedParams": results.varying, "selectedMetrics": objectives}
+        yield _chart("PARALLEL", "settings", "all", **chosen, showAllRuns=True)
     for name in results.varying[:_SCATTERS]:
-        yield {
-            **_chart("SCATTER", "settings", name),
-            "xaxis": {"type": "PARAM", "key": name},
-            "yaxis": {"type": "METRIC", "key": objectives[0]},
-        }
+        x, y = {"type": "PARAM", "key": name}, {"type": "METRIC", "key": objectives[0]}
+        yield _chart("SCATTER", "settings", name, xaxis=x, yaxis=y)
 
 
 def _curves(results: Results, metrics: list[str]) -> Iterator[dict[str, Any]]:

@@ -227,7 +227,9 @@ def parallel(cells: pd.DataFrame, metric: str, goal: str | None, dimensions: Seq
             axis.add_collection(drawn)
         for i, name in enumerate(names):
             axis.axvline(i, color=FAINT, linewidth=0.8)
-            low, high = _ends(held[name] if i < len(dimensions) else held["mean"])
+            values = held[name if i < len(dimensions) else "mean"].unique()
+            ordered = sorted(values, key=lambda value: (value if isinstance(value, str) else "", value))
+            low, high = (value_text(ordered[end], digits=3) for end in (0, -1))
             axis.text(i, -0.04, low, ha="center", va="top", fontsize=7.5)
             axis.text(i, 1.04, high, ha="center", va="bottom", fontsize=7.5)
         axis.set_xticks(at, names)
@@ -279,8 +281,3 @@ def _scaled(values: "pd.Series[Any]", log: bool) -> np.ndarray:
     numbers = np.log(values.to_numpy()) if log else values.to_numpy()
     reach = np.ptp(numbers) if len(numbers) else 0
     return np.asarray((numbers - numbers.min()) / reach if reach else np.full(len(numbers), 0.5))
-
-
-def _ends(values: "pd.Series[Any]") -> tuple[str, str]:
-    ordered = sorted(values.unique(), key=lambda value: (str(value) if isinstance(value, str) else "", value))
-    return value_text(ordered[0], digits=3), value_text(ordered[-1], digits=3)

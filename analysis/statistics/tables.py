@@ -20,6 +20,9 @@ from mislabel.sweeps.store.tables import TABLES
 Where = Mapping[str, Any]
 """Rows to read: column name to a value, or to a list of values."""
 
+Names = str | Sequence[str] | None
+"""One name, several, or None for the default."""
+
 
 class SweepTables:
     """Reads a sweep's tables from the store when they are needed."""
@@ -76,7 +79,7 @@ class SweepTables:
             return []
         return sorted(self.read("arrays", ["metric"])["metric"].unique())
 
-    def cells(self, metric: str, by: str | Sequence[str] | None = None, where: Where | None = None) -> pd.DataFrame:
+    def cells(self, metric: str, by: Names = None, where: Where | None = None) -> pd.DataFrame:
         """The metric at the end of the runs: mean, std, n and 95 % interval over seeds, per cell or per value of `by`.
 
         `n` is the number of seeds with a value. `runs`, `diverged` and `stopped` count the runs of the row. A diverged
@@ -96,7 +99,7 @@ class SweepTables:
             runs = cut_at(runs, stops, frames, [metric])
         return cell_table(runs, metric, by)
 
-    def curve(self, metric: str, by: str | Sequence[str] | None = None, where: Where | None = None) -> pd.DataFrame:
+    def curve(self, metric: str, by: Names = None, where: Where | None = None) -> pd.DataFrame:
         """The metric over steps: mean, std, n and 95 % interval over seeds, per cell or per value of `by`.
 
         A run has no value after it was stopped early, nor from the step at which it diverged. `runs` counts the runs
@@ -157,7 +160,7 @@ class SweepTables:
                 f"{metric!r} is not a metric of {self.name}{hint}; it has {', '.join(self.metrics) or 'no runs yet'}"
             )
 
-    def _grouping(self, by: str | Sequence[str] | None) -> list[str]:
+    def _grouping(self, by: Names) -> list[str]:
         if by is None:
             return [*self.varying, "cell_id"]
         names = [by] if isinstance(by, str) else list(by)

@@ -30,7 +30,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import create_trial
 
-from mislabel.analysis.statistics.tables import SweepTables
+from mislabel.analysis.statistics.tables import Names, SweepTables
 from mislabel.analysis.studies.fanova import forest_of, variance_shares
 from mislabel.analysis.studies.study import Cells, objectives_of
 from mislabel.sweeps.errors import MislabelError, nearest
@@ -45,11 +45,7 @@ _MOST_CELLS_OF_A_STUDY = 1000
 
 
 def importance_of(
-    sweep: SweepTables,
-    metric: str | Sequence[str] | None = None,
-    method: str | None = None,
-    goal: str | None = None,
-    step: int | None = None,
+    sweep: SweepTables, metric: Names = None, method: str | None = None, goal: Names = None, step: int | None = None
 ) -> pd.DataFrame:
     """A row per parameter, the most important first, with columns `importance`, `low` and `high`.
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from mislabel.analysis.statistics.tables import SweepTables
+from mislabel.analysis.statistics.tables import Names, SweepTables
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.search.samplers import contains, distribution, quietly
 from mislabel.sweeps.spec.condition import parse_expression
@@ -29,12 +29,7 @@ from mislabel.sweeps.statistics import comparable
 from mislabel.sweeps.store.outcome import WITH_RESULT
 
 
-def study_of(
-    sweep: SweepTables,
-    metric: str | Sequence[str] | None = None,
-    goal: str | Sequence[str] | None = None,
-    curves: bool = True,
-) -> optuna.Study:
+def study_of(sweep: SweepTables, metric: Names = None, goal: Names = None, curves: bool = True) -> optuna.Study:
     """The study of the objectives, or of other metrics with a goal each.
 
     A trial's user attributes are the cell's id, its number of seeds, and the standard error of each objective's mean.
@@ -58,9 +53,7 @@ def study_of(
     return study
 
 
-def objectives_of(
-    sweep: SweepTables, metric: str | Sequence[str] | None, goal: str | Sequence[str] | None, default: str | None = None
-) -> list[Objective]:
+def objectives_of(sweep: SweepTables, metric: Names, goal: Names, default: str | None = None) -> list[Objective]:
     """The objectives of the spec, or these metrics with the given goals; a goal defaults to the spec's."""
     known = {objective.name: objective.goal for objective in sweep.spec.metric}
     names = list(known) if metric is None else [metric] if isinstance(metric, str) else list(metric)

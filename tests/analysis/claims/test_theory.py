@@ -6,7 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mislabel.analysis.claims import theory
+from mislabel.analysis.claims.clean_priority import first_gradient_ratio
+from mislabel.analysis.claims.label_noise_sgd import small_norm_bound, small_norm_step
+from mislabel.analysis.claims.misclassification import _HINGE_LEVEL, _LOGISTIC_LEVEL
+from mislabel.analysis.claims.self_labeling import recoverable_corruption, refined_over_given_error
 from mislabel.tasks.clean_priority.angles import _wide_angles, _wide_gradient_angle
 from mislabel.tasks.label_noise_sgd.linear import Params, _theory_escape_step
 from mislabel.tasks.lanes import Lanes
@@ -84,8 +87,8 @@ def test_the_expected_square_norm_is_the_mean_over_many_oscillations() -> None:
 
 @given(st.floats(1e-8, 0.5))
 def test_norms_are_small_before_the_bound_of_lemma_3_3(step_size: float) -> None:
-    steps = theory.small_norm_step(step_size)
-    assert steps < theory.small_norm_bound(step_size)
+    steps = small_norm_step(step_size)
+    assert steps < small_norm_bound(step_size)
     active = max(1, round(step_size**-0.5 / 2))
     # Half of the steps move a neuron.
     found = predictions.expected_square_norm(steps / 2, step_size, active, target_norm=0.0)
@@ -109,13 +112,13 @@ def test_neurons_that_start_smaller_align_better() -> None:
 
 
 def test_noisy_gradients_are_split_over_the_other_classes() -> None:
-    assert theory.first_gradient_ratio(0.3) == pytest.approx(3 / 7)
-    assert theory.first_gradient_ratio(0.3, classes=10) == pytest.approx(3 / 7 / 9)
+    assert first_gradient_ratio(0.3) == pytest.approx(3 / 7)
+    assert first_gradient_ratio(0.3, classes=10) == pytest.approx(3 / 7 / 9)
 
 
 def test_a_neuron_keeps_a_larger_norm_with_cross_entropy_than_with_the_hinge_loss() -> None:
-    assert theory.hinge_level(30, 30**-2) == pytest.approx(1 / 30)
-    assert theory.logistic_level(30, 30**-2) == pytest.approx(30**-0.5)
+    assert pytest.approx(1 / 30) == _HINGE_LEVEL
+    assert pytest.approx(30**-0.5) == _LOGISTIC_LEVEL
 
 
 def test_the_error_of_refined_labels_is_that_of_a_simulation() -> None:
@@ -123,7 +126,7 @@ def test_the_error_of_refined_labels_is_that_of_a_simulation() -> None:
     wrong = np.random.default_rng(0).permutation(100) < 100 * corruption
     refined = (1 - alpha) * wrong + alpha * wrong.mean()
     found = np.linalg.norm(refined) / np.linalg.norm(wrong)
-    assert theory.refined_over_given_error(alpha, corruption) == pytest.approx(found)
+    assert refined_over_given_error(alpha, corruption) == pytest.approx(found)
     assert predictions.refined_error_bound(0.75, 0.4, 0.1) == pytest.approx(0.175)
 
 
@@ -132,14 +135,14 @@ def test_two_classes_are_recovered_below_the_recoverable_corruption(alpha: float
     truth, wrong = -0.5, 0.5
     mean = (1 - share) * truth + share * wrong
     refined = (1 - alpha) * wrong + alpha * mean
-    bound = theory.recoverable_corruption(alpha)
+    bound = recoverable_corruption(alpha)
     if abs(share - bound) > 1e-9:
         assert (abs(refined - truth) < abs(refined - wrong)) == (share < bound)
 
 
 def test_with_more_classes_less_can_be_recovered() -> None:
-    shares = [float(theory.recoverable_corruption(0.95, classes)) for classes in (2, 3, 5)]
+    shares = [float(recoverable_corruption(0.95, classes)) for classes in (2, 3, 5)]
     assert shares == sorted(shares, reverse=True)
     assert shares[-1] > 0
-    assert theory.recoverable_corruption(0.4) == 0
-    assert theory.recoverable_corruption(0.0) == 0
+    assert recoverable_corruption(0.4) == 0
+    assert recoverable_corruption(0.0) == 0

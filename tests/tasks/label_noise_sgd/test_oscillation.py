@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mislabel.analysis.claims import theory
+from mislabel.analysis.claims.label_noise_sgd import small_norm_bound, small_norm_step
 from mislabel.tasks.label_noise_sgd.oscillation import BLOCK, Params, _data, _expected_square_norm, _signs, task
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack
@@ -65,8 +65,8 @@ class Plain:
             "train_loss": np.mean((self.x @ missing) ** 2) / 2,
             "target_distance": np.linalg.norm(missing),
             "small_step": self.small_step,
-            "theory_small_step": theory.small_norm_step(self.params.step_size),
-            "lemma_small_step": theory.small_norm_bound(self.params.step_size),
+            "theory_small_step": small_norm_step(self.params.step_size),
+            "lemma_small_step": small_norm_bound(self.params.step_size),
             "neuron_norm": norm,
         }
 
@@ -160,9 +160,9 @@ def test_the_mean_square_norm_falls_below_the_level_within_the_lemmas_steps(step
     mean = np.array([frame.metrics["mean_square_norm"].mean() for frame in frames])
     assert mean[-1] < step_size**0.5
     # It happens about when the closed form predicts, and the norm stays below.
-    below = np.array([frame.step for frame in frames]) > 1.3 * theory.small_norm_step(step_size)
+    below = np.array([frame.step for frame in frames]) > 1.3 * small_norm_step(step_size)
     assert (mean[below] < step_size**0.5).all()
-    assert (mean[[frame.step < 0.7 * theory.small_norm_step(step_size) for frame in frames]] > step_size**0.5).all()
+    assert (mean[[frame.step < 0.7 * small_norm_step(step_size) for frame in frames]] > step_size**0.5).all()
 
 
 @pytest.mark.claims

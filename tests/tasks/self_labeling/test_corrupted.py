@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mislabel.analysis.claims import theory
+from mislabel.analysis.claims.self_labeling import recoverable_corruption
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack
 from mislabel.tasks.self_labeling.corrupted import Params, _crops, _data, _nearest, conflicts, task
@@ -261,7 +261,7 @@ def test_refined_labels_are_closer_to_the_truth_than_given_ones() -> None:
 @pytest.mark.claims
 @pytest.mark.parametrize("alpha", [0.8, 0.9])
 def test_below_a_level_of_corruption_all_labels_are_recovered(alpha: float) -> None:
-    level = float(theory.recoverable_corruption(alpha))
+    level = float(recoverable_corruption(alpha))
     below, above = (np.floor(20 * level) / 20 - 0.1, np.ceil(20 * level) / 20)
     assert (claim(alpha=alpha, corruption=below)["recovered_share"] == 1).all()
     assert (claim(alpha=alpha, corruption=above)["wrong_recovered_share"] < 0.9).all()
