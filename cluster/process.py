@@ -47,11 +47,6 @@ class Process:
     def lives(self) -> bool:
         return Process.of(self.pid) == self
 
-    @property
-    def recent(self) -> bool:
-        """Whether it started after the last boot of this machine."""
-        return self.started.endswith(_boot())
-
     def send(self, number: signal.Signals) -> None:
         """Send the signal, unless the process has ended."""
         if self.lives:
@@ -127,7 +122,8 @@ def descendants(processes: Iterable[Process]) -> list[Process]:
             if process.pid != session and Process.of(session) is None:
                 below[session].append(process.pid)
     found: set[int] = set()
-    left = [process.pid for process in processes if process.lives or (process.recent and not Process.of(process.pid))]
+    recent = [process for process in processes if process.started.endswith(_boot())]  # since the last boot
+    left = [process.pid for process in recent if process.lives or not Process.of(process.pid)]
     while left:
         more = [pid for pid in below[left.pop()] if pid not in found]
         found.update(more)

@@ -3,10 +3,5 @@
 from mislabel.analysis.claims import clean_priority, label_noise_sgd, misclassification, self_labeling, xor_clusters
 from mislabel.analysis.claims.claim import Claims
 
-CLAIMS: dict[str, Claims] = (
-    clean_priority.CLAIMS
-    | label_noise_sgd.CLAIMS
-    | misclassification.CLAIMS
-    | self_labeling.CLAIMS
-    | xor_clusters.CLAIMS
-)
+_PAPERS = (clean_priority, label_noise_sgd, misclassification, self_labeling, xor_clusters)
+CLAIMS: dict[str, Claims] = {experiment: claims for paper in _PAPERS for experiment, claims in paper.CLAIMS.items()}

@@ -129,21 +129,17 @@ class Results:
             curves: dict[Any, pd.DataFrame] = {}
             if self.metrics:
                 stops = first_stops(runs, [self.by])
-                frames = self._frames(some, runs, stops)
+                where = pc.field(self.by).cast(pa.string()).isin(list(some))
+                columns = list(dict.fromkeys([self.by, "run_id", "step", *self.metrics]))
+                frames = _frame(self.files.read("curves", columns, where), self.metrics)
+                frames = measured_frames(frames, runs[["run_id", "status", "step"]].assign(stop=stops))
+                frames = frames.loc[~(frames["step"] > frames["stop"]), columns]
                 means = frames.groupby([self.by, "step"])[self.metrics].mean()
                 curves = {key: own.droplevel(0) for key, own in means.groupby(level=0)}
                 runs = cut_at(runs, stops, frames, self.metrics)
             rows = dict(iter(runs.groupby(self.by)))
             for key in some:
                 yield self._nested_run(key, rows[key], curves.get(key))
-
-    def _frames(self, keys: Sequence[str], runs: pd.DataFrame, stops: "pd.Series[float]") -> pd.DataFrame:
-        """The curves of these nested runs up to the first stop, without the step at which a run diverged."""
-        where = pc.field(self.by).cast(pa.string()).isin(list(keys))
-        columns = list(dict.fromkeys([self.by, "run_id", "step", *self.metrics]))
-        frames = _frame(self.files.read("curves", columns, where), self.metrics)
-        frames = measured_frames(frames, runs[["run_id", "status", "step"]].assign(stop=stops))
-        return frames.loc[~(frames["step"] > frames["stop"]), columns]
 
     def _nested_run(self, key: str, runs: pd.DataFrame, curve: pd.DataFrame | None) -> NestedRun:
         first = runs.iloc[0]

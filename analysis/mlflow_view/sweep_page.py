@@ -27,23 +27,20 @@ class SweepPage:
         self.status = ("FAILED" if failed else "FINISHED") if final else "RUNNING"
         self.note = _note(results, experiment, pages)
         self.layout = layout(results)
-        self.tags = {**_facts(results), **_provenance(results), "mlflow.note.content": self.note}
+        spec = results.spec
+        facts = {
+            "mlflow.source.name": "mislabel",
+            "mislabel.task": spec.task,
+            "mislabel.method": spec.method.name,
+            "mislabel.metric": ", ".join(f"{objective.goal} {objective.name}" for objective in spec.metric),
+            "mislabel.seeds": str(spec.seeds.count),
+            "mislabel.cells": str(results.cells),
+            "mislabel.runs": counted(results.runs["status"]) if len(results) else "0",
+            "mislabel.store": results.files.address,
+        }
+        self.tags = {**facts, **_provenance(results), "mlflow.note.content": self.note}
         self.points = list(_progress(results))
         self.digest = digest_of([self.status, results.spec_text, self.layout, self.tags, self.points])
-
-
-def _facts(results: Results) -> dict[str, str]:
-    spec = results.spec
-    return {
-        "mlflow.source.name": "mislabel",
-        "mislabel.task": spec.task,
-        "mislabel.method": spec.method.name,
-        "mislabel.metric": ", ".join(f"{objective.goal} {objective.name}" for objective in spec.metric),
-        "mislabel.seeds": str(spec.seeds.count),
-        "mislabel.cells": str(results.cells),
-        "mislabel.runs": counted(results.runs["status"]) if len(results) else "0",
-        "mislabel.store": results.files.address,
-    }
 
 
 def _provenance(results: Results) -> dict[str, str]:
@@ -91,10 +88,16 @@ def best_cells(results: Results, objective: Objective) -> pd.DataFrame:
 
 def _note(results: Results, experiment: str, pages: Mapping[str, str]) -> str:
     """The description. The most important part comes first, because MLflow folds the rest."""
+    files = results.files
+    stored = (
+        f"Every run and every step is stored as Parquet in `{files.address}`. This page is a view of it.\n\n"
+        f"```python\nimport mislabel\nsweep = mislabel.load({files.store!r}, {files.name!r})\n"
+        "sweep.runs, sweep.curves  # pandas\n```"
+    )
     parts = [_heading(results, experiment)]
     if results.spec.metric:
         parts.append(_best(results, results.spec.metric[0], experiment, pages))
-    parts += [_varied(results), _files(results)]
+    parts += [_varied(results), stored]
     text = "\n\n".join(part for part in parts if part)
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
@@ -146,12 +149,3 @@ def _best(results: Results, objective: Objective, experiment: str, pages: Mappin
         rest = [value_text(float(results.cell_tables[other].loc[key, "mean"])) for other in others]
         lines.append(f"| {' | '.join([*varied, linked, *rest, str(n)])} |")
     return f"{title}\n\n" + "\n".join(lines)
-
-
-def _files(results: Results) -> str:
-    files = results.files
-    return (
-        f"Every run and every step is stored as Parquet in `{files.address}`. This page is a view of it.\n\n"
-        f"```python\nimport mislabel\nsweep = mislabel.load({files.store!r}, {files.name!r})\n"
-        "sweep.runs, sweep.curves  # pandas\n```"
-    )

@@ -173,7 +173,12 @@ class View:
         try:
             with _environment(), _as_mislabel_errors(self.uri):
                 if self._client is None:
-                    self._client = _connected(self.uri)
+                    from mlflow import MlflowClient
+
+                    with only_one(self.uri), _quiet(*MIGRATION_LOGGERS):
+                        client = MlflowClient(self.uri)
+                        client.search_experiments(max_results=1)  # creates MLflow's tables if needed
+                    self._client = client
                 if self._pages is None:
                     self._pages = Pages(self._client, self.files, self.uri)
                 written = self._pages.update(results, final, progress, cancelled)
@@ -196,16 +201,6 @@ def _environment() -> Iterator[None]:
     finally:
         for name in added:
             os.environ.pop(name, None)
-
-
-def _connected(uri: str) -> Any:
-    """A client of MLflow. Creates MLflow's tables if needed."""
-    from mlflow import MlflowClient
-
-    with only_one(uri), _quiet(*MIGRATION_LOGGERS):
-        client = MlflowClient(uri)
-        client.search_experiments(max_results=1)
-    return client
 
 
 @contextmanager

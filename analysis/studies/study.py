@@ -10,8 +10,6 @@ and distances are right. A list of words or booleans is categorical.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -115,13 +113,6 @@ class Cells:
         """The parameters that vary in this cell."""
         return {name: self.values[name][i] for name in self.names if self.active[name][i]}
 
-    @cached_property
-    def spans(self) -> list[tuple[datetime, datetime]]:
-        """Start and end of each cell's training, in local time without a zone, as Optuna writes it."""
-        times = [self.table[name].dt.to_pydatetime() for name in ("started_at", "finished_at")]
-        local = [[time.astimezone().replace(tzinfo=None) for time in column] for column in times]
-        return list(zip(*local, strict=True))
-
 
 def numeric(axis: Axis, integer: bool) -> BaseDistribution:
     """The distribution that a search uses for the axis, except that a list of numbers becomes a range."""
@@ -184,7 +175,11 @@ def _trial(
         user_attrs=attributes,
         intermediate_values=dict(curve),
     )
-    trial.datetime_start, trial.datetime_complete = cells.spans[i]
+    # Local time without a zone, as Optuna writes it.
+    span = cells.table[["started_at", "finished_at"]].iloc[i]
+    trial.datetime_start, trial.datetime_complete = (
+        time.to_pydatetime().astimezone().replace(tzinfo=None) for time in span
+    )
     return trial
 
 

@@ -6,7 +6,7 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.importance import FanovaImportanceEvaluator
 
-from mislabel.analysis.studies.fanova import forest_of, variance_shares
+from mislabel.analysis.studies.importance import forest_of, variance_shares
 
 
 def points(count: int, inputs: int) -> np.ndarray:
