@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from mislabel.analysis.statistics.checkout import commits, modified
 from mislabel.analysis.statistics.ranking import ranked
 from mislabel.analysis.statistics.tables import Names, SweepTables
 from mislabel.sweeps.errors import MislabelError
@@ -23,6 +24,16 @@ class Sweep(SweepTables):
 
     def __repr__(self) -> str:
         return f"Sweep({self.name!r}, task {self.spec.task}, {len(self.runs)} runs in {self.files.address})"
+
+    @property
+    def commits(self) -> "pd.Series[str]":
+        """By run id, the commit of the code that trained the run; `-dirty` at its end marks a modified checkout."""
+        return commits(self)
+
+    @property
+    def modified_runs(self) -> pd.DataFrame:
+        """Those of `runs` that come from a modified checkout: their code is in no commit."""
+        return self.runs[self.runs["run_id"].isin(modified(self.commits).index)]
 
     def front(self) -> pd.DataFrame:
         """The cells on the Pareto front of the objectives, sorted by the first objective, with the mean of each.

@@ -20,6 +20,7 @@ T = TypeVar("T", bool, int, float, str)
 RESERVED = (
     frozenset({"run_id", "cell_id", "seed", "sweep", "task", "task_version", "status", "step", "metric", "values"})
     | {"attempt", "error", "host", "device", "pack_id", "pack_lanes", "started_at", "finished_at", "train_seconds"}
+    | {"commit"}
     | {*("mean", "std", "n", "low", "high", "runs", "diverged", "stopped", "front")}
 )
 

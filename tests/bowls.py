@@ -25,6 +25,7 @@ BOWL = find_task("bowl")
 MACHINE = Machine(workers=1, memory_bytes=1 << 30, device=CPU)
 # Columns of `runs` that may differ between two ways of running the same sweep.
 CIRCUMSTANCES = ["pack_id", "pack_lanes", "attempt", "train_seconds", "started_at", "finished_at", "host", "device"]
+CIRCUMSTANCES += ["commit"]
 
 
 def bowl_values(**changes: Any) -> dict[str, Any]:

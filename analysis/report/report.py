@@ -15,6 +15,7 @@ import pandas as pd
 
 from mislabel.analysis.report import drawings, html, sections
 from mislabel.analysis.report.drawings import Dimension
+from mislabel.analysis.statistics.checkout import commits, modified
 from mislabel.analysis.statistics.ranking import COUNTS, ranked
 from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.sweeps.errors import MislabelError
@@ -74,6 +75,8 @@ class Report:
             for status in Status
             if status in counts
         ]
+        if changed := len(modified(commits(self.sweep))):
+            facts.append((f"{changed:,}", "runs from a modified checkout", True))
         if len(self.runs):
             facts.append((duration(float(self.runs["train_seconds"].sum())), "training time, all runs", False))
         return html.tiles(facts)

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from mislabel.analysis.report import html
+from mislabel.analysis.statistics.checkout import checkout_note
 from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.sweeps.formatting import axis_text, count, value_text
 from mislabel.sweeps.store.outcome import WITH_RESULT, Status
@@ -78,7 +79,7 @@ def swept(sweep: SweepTables) -> str:
 
 
 def provenance(sweep: SweepTables) -> str:
-    """When the sweep was launched, and with which code."""
+    """When the sweep was launched, and with which code; runs that come from a modified checkout are marked."""
     launches = sweep.files.launches()
     if not launches:
         return html.section("Provenance", html.paragraph("No launch is recorded."))
@@ -91,4 +92,6 @@ def provenance(sweep: SweepTables) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in (last.get("versions") or {}).items())
     text = f"Last launch: Python {last.get('python', '–')}, {versions}, on {last.get('platform', '–')}."
     header = ["launched at", "commit", "host", "command"]
-    return html.section("Provenance", html.table(header, rows), html.paragraph(text))
+    note = checkout_note(sweep)
+    warning = html.paragraph(f"{note[:1].upper()}{note[1:]}." if note else "")
+    return html.section("Provenance", warning, html.table(header, rows), html.paragraph(text))

@@ -54,12 +54,16 @@ def command(
         if code == ExitCode.INTERRUPTED:
             return code
     findings = {experiment: _findings(experiment, store, quick) for experiment in chosen}
+    notes = {experiment: note for experiment in chosen if (note := _checkout_note(experiment, store, quick))}
     if as_json:
-        options.put_json([_described(name, finding) for name, found in findings.items() for finding in found])
+        options.put_json(
+            [_described(name, finding, notes.get(name)) for name, found in findings.items() for finding in found]
+        )
     elif markdown:
-        click.echo(_table(findings))
+        click.echo("\n".join([_table(findings), *(f"\n`{name}`: {note}." for name, note in notes.items())]))
     elif names:
-        click.echo("\n\n".join(_page(experiment, found) for experiment, found in findings.items() if found))
+        pages = (_page(name, found, notes.get(name)) for name, found in findings.items() if found)
+        click.echo("\n\n".join(pages))
     else:
         click.echo(_list(findings))
         say("`mislabel reproduce NAME` runs one and checks its claims; `plan`, `run` and `submit` take these names too")
@@ -126,6 +130,17 @@ def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
     return findings
 
 
+def _checkout_note(experiment: str, store: str, quick: bool) -> str:
+    """A sentence on the experiment's runs that come from a modified checkout; empty if there are none."""
+    import mislabel
+    from mislabel.analysis.statistics.checkout import checkout_note
+    from mislabel.sweeps.papers.bundled import sweep_name
+    from mislabel.sweeps.store.store import Store
+
+    name = sweep_name(experiment, quick)
+    return checkout_note(mislabel.load(store, name)) if name in Store(store).names() else ""
+
+
 def _absent_cells(sweep: "Sweep") -> int:
     """How many cells of the spec have no ended run; 0 for a search, whose spec names no cells."""
     from mislabel.sweeps.cells.space import Space
@@ -139,9 +154,9 @@ def _absent_cells(sweep: "Sweep") -> int:
     return sum(cell not in ended for cells in space.cells() for cell in cells.ids)
 
 
-def _page(experiment: str, findings: "list[Finding]") -> str:
+def _page(experiment: str, findings: "list[Finding]", note: str | None) -> str:
     """Each claim with the paper's statement, our estimate, the theory's prediction and the verdict."""
-    lines = [experiment]
+    lines = [experiment, *([f"  note: {note}"] if note else [])]
     for finding in findings:
         claim = finding.claim
         lines += [
@@ -183,8 +198,9 @@ def _list(findings: "dict[str, list[Finding]]") -> str:
     return columns(rows, ("experiment", "claims", *verdicts))
 
 
-def _described(experiment: str, finding: "Finding") -> dict[str, Any]:
+def _described(experiment: str, finding: "Finding", note: str | None) -> dict[str, Any]:
     claim = finding.claim
     said = {"experiment": experiment, "paper": finding.paper, "quantity": claim.quantity}
     ours = {key: getattr(finding.estimate, key, None) for key in ("mean", "low", "high", "n")}
-    return {**said, "holds": str(claim.rule.holds), **ours, "theory": finding.theory, "verdict": finding.verdict}
+    judged = {"holds": str(claim.rule.holds), **ours, "theory": finding.theory, "verdict": finding.verdict}
+    return {**said, **judged, "checkout": note}

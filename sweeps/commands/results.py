@@ -41,9 +41,11 @@ def command(
       mislabel results quickstart --csv > cells.csv
     """
     import mislabel
+    from mislabel.analysis.statistics.checkout import checkout_note
     from mislabel.analysis.statistics.ranking import ranked
 
-    table = ranked(mislabel.load(store, name), metrics, by)
+    sweep = mislabel.load(store, name)
+    table = ranked(sweep, metrics, by)
     if front_only:
         if "front" not in table:
             raise click.UsageError("--front needs a sweep with several objectives, and does not work with --by")
@@ -56,6 +58,8 @@ def command(
         click.echo(table.to_csv(index=False), nl=False)
     else:
         print_cells(table)
+    if note := checkout_note(sweep):
+        options.say(f"note: {note}")
 
 
 def print_cells(table: "pd.DataFrame", most: int | None = None) -> None:

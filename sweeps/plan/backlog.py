@@ -125,6 +125,7 @@ class Backlog:
             resume=resume,
             keep_weights=self.plan.spec.keep == "weights",
             data=self.plan.data,
+            commit=self.plan.commit,
         )
 
 

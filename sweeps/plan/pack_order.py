@@ -28,6 +28,8 @@ class PackOrder:
     """Whether to store the weights of runs that are trained to the end."""
     data: Mapping[str, str] = field(default_factory=dict)
     """The sweep's data sets, with their checksums on the driver's machine. This pack need not read all of them."""
+    commit: str = ""
+    """The commit of the code that the driver runs."""
 
     def __len__(self) -> int:
         return len(self.seeds)

@@ -71,6 +71,8 @@ class Plan:
     """How many of the missing runs other sweeps of the store have."""
     data: Mapping[str, str] = field(default_factory=dict)
     """The data sets that runs read, with the checksums that they must have on every machine."""
+    commit: str = ""
+    """The commit of the task's code; see `provenance`."""
 
     @property
     def spec(self) -> Spec:

@@ -28,7 +28,7 @@ from mislabel.sweeps.plan.sources import GridSource, SearchSource, SeedRaceSourc
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.heartbeat import Heartbeat, note_complete, refuse_if_running
 from mislabel.sweeps.run.lane_stopper import lane_stopper_of
-from mislabel.sweeps.run.provenance import provenance
+from mislabel.sweeps.run.provenance import commit_of, provenance
 from mislabel.sweeps.run.sweep_log import sweep_log
 from mislabel.sweeps.run.worker import reports
 from mislabel.sweeps.search.warm_start import earlier_cells, refuse_unknown_sweeps
@@ -238,7 +238,9 @@ def prepare(spec: Spec, task: Task[Any], store: Store, retry: bool = False) -> P
         _tidy(files, over=True)
         note_complete(files, plan.cells, plan.runs)
     else:
-        files.write_json(f"launches/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json", provenance(task.init.__module__, data))
+        launch = provenance(task.init.__module__, data)
+        files.write_json(f"launches/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json", launch)
+        plan = replace(plan, commit=commit_of(launch))
     return Prepared(replace(plan, data=data), index, files, complete)
 
 

@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import Path
 from typing import Any
 
+MODIFIED = "-dirty"
+"""The end of a commit's name if files of the checkout differed from the commit, as in `git describe --dirty`."""
 _PACKAGES = ("mislabel", "torch", "ray", "optuna", "mlflow", "pandas", "pyarrow", "numpy")
 
 
@@ -33,6 +35,12 @@ def provenance(task_module: str, data: Mapping[str, str] | None = None) -> dict[
         "git": _git(Path(str(module.__file__))),
         "data": dict(data or {}),
     }
+
+
+def commit_of(launch: Mapping[str, Any]) -> str:
+    """The commit of a launch's code, with `-dirty` if files differed from it; empty if it was not in a checkout."""
+    git = launch.get("git") or {}
+    return f"{git.get('commit', '')}{MODIFIED if git.get('dirty') else ''}"
 
 
 def _git(file: Path) -> dict[str, Any]:

@@ -27,6 +27,8 @@ class Record:
         self.frames: list[Frame] = []
         self.seconds: defaultdict[Label, float] = defaultdict(float)
         """Training time of each run: its share of the pack's time."""
+        self.commits = {order.commit} - {""}
+        """Commits of the code that trained these runs: several if a later launch resumed a checkpoint."""
         self.started_at = datetime.now(UTC)
         self._lanes = {run: lane for lane, run in enumerate(order.run_ids)}
 
@@ -92,7 +94,7 @@ class Record:
             "task": (order.task, text), "task_version": (task.version, whole), "pack_id": (order.id, text),
             "pack_lanes": (len(order), whole), "attempt": (order.attempt, whole), "error": (error or None, text),
             "started_at": (self.started_at, _TIME), "finished_at": (datetime.now(UTC), _TIME),
-            "host": (platform.node(), text), "device": (device, text),
+            "host": (platform.node(), text), "device": (device, text), "commit": (" ".join(sorted(self.commits)), text),
         }  # fmt: skip
         for name, (value, kind) in constant.items():
             columns[name] = pa.array([value] * len(runs), kind)

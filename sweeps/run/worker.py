@@ -127,6 +127,7 @@ class Worker:
             "packs": self.pack_group.checkpoint(),
             "frames": [_plain(vars(frame)) for frame in self.record.frames],
             "seconds": dict(self.record.seconds),
+            "commits": sorted(self.record.commits),
             "ended": [{**asdict(outcome), "status": outcome.status.value} for outcome in self._ended],
         }
         live = set(self.pack_group.live)
@@ -159,6 +160,7 @@ class Worker:
             self._unreported = list(self._ended)
         for saved in [own] if own is not None else map(self._saved, self.order.resume):
             if saved is not None:
+                self.record.commits.update(saved.get("commits", ()))
                 runs = [run for pack in saved["packs"] for run in self.pack_group.resume(pack)]
                 self.record.add([Frame(**_loaded(frame)) for frame in saved["frames"]], saved["seconds"], runs)
         known = {*self.pack_group.live, *(run_id(outcome.cell, outcome.seed) for outcome in self._ended)}

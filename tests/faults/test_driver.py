@@ -17,7 +17,7 @@ from tests.pace import Pace
 
 MISLABEL = str(Path(sys.executable).parent / "mislabel")
 # Where and when a run was trained, and with which others, may differ; what came out may not.
-CIRCUMSTANCES = ["train_seconds", "started_at", "finished_at", "attempt", "pack_id", "pack_lanes", "host"]
+CIRCUMSTANCES = ["commit", "train_seconds", "started_at", "finished_at", "attempt", "pack_id", "pack_lanes", "host"]
 SPEC = """
 name: disturbed
 task: bowl

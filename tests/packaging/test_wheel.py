@@ -103,8 +103,7 @@ def test_the_wheel_works_in_an_empty_environment_outside_the_repository(wheel: P
         version = Parser().parsestr(archive.read(metadata).decode())["Version"]
     assert _call(mislabel, "--version", cwd=work).split() == ["mislabel", version]
 
-    spec = file.parent / "sweeps" / "papers" / "specs" / "quickstart.yaml"
-    _call(mislabel, "run", str(spec), cwd=work)
+    _call(mislabel, "run", "quickstart", cwd=work)
     code = "import mislabel; print(*mislabel.load('results', 'quickstart').runs['status'])"
     assert _call(python, "-c", code, cwd=work).split() == ["done"] * 40
     # The repository's own installation reads what the wheel's has written.

@@ -35,7 +35,8 @@ def test_claims_can_be_checked_again_without_running_the_experiment(tmp_path: Pa
     assert json.loads(again.stdout) == findings
     assert sorted(tmp_path.rglob("runs/*.parquet")) == parts
     assert "nothing to run" in _reproduce(*words).stderr
-    table = _reproduce(*words[:-1], "--check", "--markdown").stdout.splitlines()
+    lines = _reproduce(*words[:-1], "--check", "--markdown").stdout.splitlines()
+    table = [line for line in lines if line.startswith("| ")]
     assert len(table) == 2 + len(findings)
     assert all(line.count(" | ") == 5 for line in table)
     assert table[2].startswith("| `label-noise-sgd/lemma34` | ")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mislabel.sweeps.run.provenance import provenance
+from mislabel.sweeps.run.provenance import MODIFIED, commit_of, provenance
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -44,6 +44,14 @@ def test_a_changed_file_makes_it_dirty(module: Path) -> None:
     assert provenance("own_task")["git"] == {"commit": commit, "dirty": True}
     git(module.parent, "commit", "-am", "two")
     assert not provenance("own_task")["git"]["dirty"]
+
+
+def test_a_launch_names_its_commit_and_marks_a_modified_checkout(module: Path) -> None:
+    assert commit_of(provenance("own_task")) == ""
+    commit = committed(module)
+    assert commit_of(provenance("own_task")) == commit
+    module.write_text("x = 2\n")
+    assert commit_of(provenance("own_task")) == f"{commit}{MODIFIED}"
 
 
 def test_untracked_files_do_not_make_it_dirty(module: Path) -> None:

@@ -1,6 +1,6 @@
 import io
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pandas as pd
 import pytest
@@ -63,6 +63,15 @@ def test_another_worker_resumes_a_checkpoint(order: PackOrder, files: SweepFiles
     pd.testing.assert_frame_equal(runs_of(files), runs_of(store.sweep("undisturbed")))
     pd.testing.assert_frame_equal(curves_of(files), curves_of(store.sweep("undisturbed")))
     assert list(files.checkpoints()) == []
+
+
+def test_a_run_has_the_commits_of_all_code_that_trained_it(order: PackOrder, files: SweepFiles) -> None:
+    first = Worker(replace(order, commit="a1-dirty"), files, CPU)
+    while first.pack_group.step == 0:
+        first.work(0.0)
+    first.save()
+    worked(replace(order, commit="b2"), files)
+    assert set(files.read("runs")["commit"].to_pylist()) == {"a1-dirty b2"}
 
 
 def test_a_pack_that_resumes_its_own_checkpoint_keeps_the_next_one(order: PackOrder, files: SweepFiles) -> None:
