@@ -146,6 +146,8 @@ class Results:
         started, ended = _milliseconds(runs["started_at"].min()), _milliseconds(runs["finished_at"].max())
         names = [name for name in [*self.varying, *self.parameters] if not pd.isna(first[name])]
         params = {name: value_text(first[name], digits=None) for name in names}
+        shown = [*self.varying, "seed"] if self.by == "run_id" else self.varying
+        differing = [f"{name}={value_text(first[name])}" for name in shown if not pd.isna(first[name])]
         tags = {"mislabel.cell": first["cell_id"], "mislabel.status": counted(runs["status"])}
         if self.by == "run_id":
             params["seed"] = str(first["seed"])
@@ -165,7 +167,7 @@ class Results:
         return NestedRun(
             kind="cell" if self.by == "cell_id" else "run",
             key=key,
-            name=self.name(first),
+            name=" ".join(differing)[:_LONGEST_NAME] or f"cell {first['cell_id'][:8]}",
             status="FAILED" if len(failed) else "FINISHED",
             started=started,
             ended=ended,
@@ -173,12 +175,6 @@ class Results:
             tags=tags,
             points=list(points_of(finals, curve, (started, ended), int(runs["step"].max()), self.spec.track.points)),
         )
-
-    def name(self, run: "pd.Series[Any]") -> str:
-        """The parameters by which this cell or run differs from the others."""
-        names = [*self.varying, "seed"] if self.by == "run_id" else self.varying
-        parts = [f"{name}={value_text(run[name])}" for name in names if not pd.isna(run[name])]
-        return " ".join(parts)[:_LONGEST_NAME] or f"cell {run['cell_id'][:8]}"
 
     def _note(self, finals: dict[str, Summary], seeds: int) -> str:
         """The cell's means as a Markdown table."""

@@ -36,18 +36,15 @@ def study_of(sweep: SweepTables, metric: Names = None, goal: Names = None, curve
     """
     objectives = objectives_of(sweep, metric, goal)
     cells = Cells(sweep)
-    tables = []
-    for objective in objectives:
-        table = sweep.cells(objective.name, by="cell_id")
-        rows = table.assign(comparable=comparable(table)).to_dict("records")
-        tables.append({row["cell_id"]: row for row in rows})
+    found = [sweep.cells(objective.name, by="cell_id").set_index("cell_id") for objective in objectives]
+    tables = [table.assign(comparable=comparable(table)).to_dict("index") for table in found]
     shown = _mean_curves(sweep, objectives[0].name) if curves else {}
     with quietly():
         study = optuna.create_study(directions=[o.goal for o in objectives], study_name=sweep.name)
         study.set_metric_names([objective.name for objective in objectives])
         for i, cell in enumerate(cells.ids):
-            found = [table[cell] for table in tables if cell in table]
-            study.add_trial(_trial(cells, i, objectives, found, shown.get(cell, {})))
+            rows = [table[cell] for table in tables if cell in table]
+            study.add_trial(_trial(cells, i, objectives, rows, shown.get(cell, {})))
     return study
 
 
@@ -76,8 +73,8 @@ class Cells:
 
     def __init__(self, sweep: SweepTables) -> None:
         axes = sweep.spec.axes()
-        self._conditions = {name: parse_expression(axis.when) for name, axis in axes.items() if axis.when}
-        read = {name for condition in self._conditions.values() for name in condition.names}
+        conditions = {name: parse_expression(axis.when) for name, axis in axes.items() if axis.when}
+        read = {name for condition in conditions.values() for name in condition.names}
         schema = sweep.files.schema("runs")
         self.names = [name for name in axes if name in schema.names]
         columns = list(dict.fromkeys([*self.names, *sorted(read)]))
@@ -93,7 +90,10 @@ class Cells:
         self.table = table
         self.ids = [str(cell) for cell in table.index]
         self.values: dict[str, list[Any]] = {name: table[name].tolist() for name in self.names}
-        self.active = {name: self._active(name) for name in self.names}
+        self.active = {name: [True] * len(self.ids) for name in self.names}
+        for name in conditions.keys() & self.active.keys():
+            held = conditions[name].holds({read: table[read].to_numpy() for read in conditions[name].names})
+            self.active[name] = np.broadcast_to(held, (len(self.ids),)).tolist()
         self.distributions = {
             name: widened(
                 numeric(axes[name], pa.types.is_integer(schema.field(name).type)),
@@ -101,13 +101,6 @@ class Cells:
             )
             for name in self.names
         }
-
-    def _active(self, name: str) -> list[bool]:
-        if name not in self._conditions:
-            return [True] * len(self.ids)
-        columns = {read: self.table[read].to_numpy() for read in self._conditions[name].names}
-        held = np.broadcast_to(self._conditions[name].holds(columns), (len(self.ids),))
-        return [bool(value) for value in held]
 
     def parameters(self, i: int) -> dict[str, Any]:
         """The parameters that vary in this cell."""
