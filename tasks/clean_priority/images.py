@@ -114,15 +114,16 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     classes = range(len(data.classes))
     pairs = itertools.product(classes, (CLEAN, NOISY))
     measured = [segments.measure_segment(lanes, network, s, parts, class_, kind) for class_, kind in pairs]
-    products = segments.products([segment.gradient for segment in measured])
+    all_sums, gradients = zip(*measured, strict=True)
+    products = segments.products(gradients)
     products = products.view(-1, len(classes), 2, len(classes), 2)
     total, each = products.sum(dim=(1, 3)), products.diagonal(dim1=1, dim2=3).movedim(3, 1)  # l 2 2, l k 2 2
     ratio, angle = segments.ratio(each), segments.angle(each)
     sample_angles = [
-        class_angles(lanes, network, s, parts, class_, measured[2 * class_ + CLEAN].gradient)
+        class_angles(lanes, network, s, parts, class_, gradients[2 * class_ + CLEAN])
         for class_ in (classes if is_snapshot else ())
     ]
-    sums = torch.stack([segment.sums for segment in measured], dim=1).view(len(lanes), -1, 2, len(SUMMED))
+    sums = torch.stack(all_sums, dim=1).view(len(lanes), -1, 2, len(SUMMED))
     # Arrays are stored only at snapshots, so they are not computed at other steps.
     nothing = ratio.new_empty(len(lanes), 0)
     return {

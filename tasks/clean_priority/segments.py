@@ -70,20 +70,10 @@ def split_segments(lanes: Lanes[Any], y: Tensor, given: Tensor, classes: int) ->
     return Segments(given, order, counts)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Sums and gradient of a segment."""
-
-    sums: Tensor
-    """The sums of SUMMED over the segment's samples; l 3."""
-    gradient: Vector
-    """The gradient on the class's own logit."""
-
-
 def measure_segment(
     lanes: Lanes[Any], network: Network, state: Mapping[str, Tensor], segments: Segments, class_: int, kind: int
-) -> Measured:
-    """Measure one segment in all lanes."""
+) -> tuple[Tensor, Vector]:
+    """The sums of SUMMED over a segment's samples (l 3), and the segment's gradient on the class's own logit."""
     classes = segments.counts.shape[1]
     asked = lanes.shape.measured_samples
     index, count = segments.rows(class_, kind, max(1, asked // (2 * classes)) if asked else 0)
@@ -105,7 +95,7 @@ def measure_segment(
         strength = n * residual[..., logit]
         more = torch.autograd.grad(single, list(weights.values()), strength)
         gradient = sum_of(gradient, dict(zip(weights, more, strict=True)))
-    return Measured(sums, gradient)
+    return sums, gradient
 
 
 def samples(lanes: Lanes[Any], segments: Segments, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -130,10 +120,6 @@ def products(vectors: Sequence[Vector]) -> Tensor:
         rows = torch.stack([vector[name].flatten(1) for vector in vectors], dim=1).double()
         found.append(torch.bmm(rows, rows.mT))
     return torch.stack(found).sum(dim=0)
-
-
-def norm(vector: Vector) -> Tensor:
-    return products([vector])[:, 0, 0].sqrt()
 
 
 def ratio(pairs: Tensor) -> Tensor:
@@ -162,11 +148,23 @@ def class_angles(
         "noisy": _rows(segments, class_, NOISY, most),
         "other": _others(segments, class_, most),
     }
-    logit = readout.logit_of(class_, classes)
+    logit, length = readout.logit_of(class_, classes), products([clean])[:, 0].sqrt()
+    size = max(1, _NUMBERS // (network.size * len(lanes)))
     found = {}
     for name, (index, exists) in rows.items():
-        angles, total = _angles(lanes, network, state, segments, index, exists, logit, clean)
-        found[name] = torch.where(exists, angles, torch.nan)
+        parts, total = [], zero_vector(network, state)
+        for part in image_training.parts(index.shape[1], size):
+            x, y = samples(lanes, segments, index[:, part])
+            labels = readout.one_hot_labels(y, classes, lanes.dtype)
+            residual = readout.residuals(network.forward(state, x).outputs, labels)[..., logit] * exists[:, part]
+            grads = sample_gradients(network, state, x, lambda outputs: outputs[logit])  # ∇h, by name
+            sums = {key: torch.einsum("lb,lb...->l...", residual, grad) for key, grad in grads.items()}
+            total = sum_of(total, sums)
+            along = [torch.einsum("lb...,l...->lb", grads[key], vector).double() for key, vector in clean.items()]
+            square = torch.stack([grad.square().flatten(2).sum(dim=2, dtype=torch.float64) for grad in grads.values()])
+            signs, norms = readout.residual_signs(labels)[..., logit], square.sum(dim=0).sqrt() * length
+            parts.append((signs * torch.stack(along).sum(dim=0) / norms).clamp(-1, 1).arccos())
+        found[name] = torch.where(exists, torch.cat(parts, dim=1), torch.nan)
         if name == "other":
             found["others"] = angle(products([clean, total]))
     return found
@@ -187,30 +185,3 @@ def _others(segments: Segments, class_: int, most: int) -> tuple[Tensor, Tensor]
     rows = [_rows(segments, other, CLEAN, each) for other in others]
     index, exists = (torch.stack(parts, dim=2).flatten(1)[:, :most] for parts in zip(*rows, strict=True))
     return index, exists
-
-
-def _angles(
-    lanes: Lanes[Any],
-    network: Network,
-    state: Mapping[str, Tensor],
-    segments: Segments,
-    index: Tensor,
-    exists: Tensor,
-    logit: int,
-    clean: Vector,
-) -> tuple[Tensor, Vector]:
-    """The angle of each sample's gradient to the direction `clean`, in radians (l s), and the sum of the gradients."""
-    length, size = norm(clean)[:, None], max(1, _NUMBERS // (network.size * len(lanes)))
-    parts, total = [], zero_vector(network, state)
-    for part in image_training.parts(index.shape[1], size):
-        x, y = samples(lanes, segments, index[:, part])
-        labels = readout.one_hot_labels(y, segments.counts.shape[1], lanes.dtype)
-        residual = readout.residuals(network.forward(state, x).outputs, labels)[..., logit] * exists[:, part]
-        grads = sample_gradients(network, state, x, lambda outputs: outputs[logit])  # ∇h, by name
-        total = sum_of(total, {name: torch.einsum("lb,lb...->l...", residual, grad) for name, grad in grads.items()})
-        along = [torch.einsum("lb...,l...->lb", grads[name], vector).double() for name, vector in clean.items()]
-        square = torch.stack([grad.square().flatten(2).sum(dim=2, dtype=torch.float64) for grad in grads.values()])
-        signs, norms = readout.residual_signs(labels)[..., logit], square.sum(dim=0).sqrt() * length
-        cosine = signs * torch.stack(along).sum(dim=0) / norms
-        parts.append(cosine.clamp(-1, 1).arccos())
-    return torch.cat(parts, dim=1), total

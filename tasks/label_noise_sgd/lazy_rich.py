@@ -21,7 +21,7 @@ changes. From a small initialization, where a network is rich without noise, noi
 not more (`label-noise-sgd/beyond-images`).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mislabel.tasks.clean_priority import readout
 from mislabel.tasks.corruption import signed
 from mislabel.tasks.images import image_training
 from mislabel.tasks.images.architectures import KINDS
@@ -107,14 +108,6 @@ class Start:
     kernel: Tensor  # l q q
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """Outputs on all training and on all test images; (l n k)."""
-
-    train: Tensor
-    test: Tensor
-
-
 def init(lanes: Lanes[Params]) -> State:
     _start(lanes)
     state = image_training.initial_state(lanes, _network(lanes))
@@ -151,9 +144,8 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     first = dict(zip(network.weights, start.weights, strict=True))
     found: dict[str, Tensor] = {}
     for name, weights in own.items():
-        found[f"{name}_train_loss"] = _loss(outputs[name].train, _targets(lanes, "train"))
-        found[f"{name}_test_loss"] = _loss(outputs[name].test, _targets(lanes, "test"))
-        found[f"{name}_test_error"] = _error(outputs[name].test, image_training.loaded(lanes).test_y)
+        wrong = readout.wrong(outputs[name]["test"], image_training.loaded(lanes).test_y)
+        found[f"{name}_test_error"] = wrong.to(lanes.dtype).mean(dim=1)
         found[f"{name}_first_norm"] = network.first_norm(weights)
         found[f"{name}_first_norm_ratio"] = network.first_norm(weights) / network.first_norm(first)
         moved = {key: w - first[key] for key, w in weights.items()}
@@ -161,12 +153,12 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         if not _is_linear(name):
             change = _kernel(lanes, network, weights) - start.kernel
             found[f"{name}_kernel_change"] = _norm(change) / _norm(start.kernel)
-        if name != "linear" and "linear" in outputs:
-            found[f"{name}_train_gap"] = _gap(outputs[name].train, outputs["linear"].train)
-            found[f"{name}_test_gap"] = _gap(outputs[name].test, outputs["linear"].test)
-    if "noisy" in outputs and "noisy_linear" in outputs:
-        found["control_train_gap"] = _gap(outputs["noisy"].train, outputs["noisy_linear"].train)
-        found["control_test_gap"] = _gap(outputs["noisy"].test, outputs["noisy_linear"].test)
+        for part, seen in outputs[name].items():
+            found[f"{name}_{part}_loss"] = _loss(seen, _targets(lanes, part))
+            if name != "linear" and "linear" in outputs:
+                found[f"{name}_{part}_gap"] = _gap(seen, outputs["linear"][part])
+            if name == "noisy" and "noisy_linear" in outputs:
+                found[f"control_{part}_gap"] = _gap(seen, outputs["noisy_linear"][part])
     found["farthest"] = torch.stack([found[f"{name}_distance"] for name in names]).amax(dim=0)
     absent = torch.full_like(found["farthest"], torch.nan)
     return {name: found.get(name, absent) for name in METRICS}
@@ -203,11 +195,7 @@ def _own(s: State, name: str) -> dict[str, Tensor]:
 
 def _network(lanes: Lanes[Params]) -> Network:
     data = image_training.loaded(lanes)
-    return build(lanes.shape, data.size, _outputs(len(data.classes)))
-
-
-def _outputs(classes: int) -> int:
-    return 1 if classes == 2 else classes
+    return build(lanes.shape, data.size, readout.logits(len(data.classes)))
 
 
 def _targets(lanes: Lanes[Params], which: str) -> Tensor:
@@ -237,19 +225,17 @@ def _gradients(
         return dict(zip(weights, torch.autograd.grad(loss, list(weights.values())), strict=True))
 
 
-def _all_outputs(lanes: Lanes[Params], network: Network, name: str, weights: Mapping[str, Tensor]) -> Outputs:
+def _all_outputs(lanes: Lanes[Params], network: Network, name: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Outputs on all training and on all test images; (l n k) each."""
     data = image_training.loaded(lanes)
     first = dict(zip(network.weights, _start(lanes).weights, strict=True))
 
-    def forward(x: Tensor) -> Tensor:
+    def outputs(images: Tensor) -> Tensor:
+        x = image_training.scaled(lanes, images)
         return linearized(network, first, weights, x) if _is_linear(name) else network.forward(weights, x).outputs
 
-    return Outputs(*(_in_parts(lanes, x, forward) for x in (data.train_x, data.test_x)))
-
-
-def _in_parts(lanes: Lanes[Params], x: Tensor, outputs: Callable[[Tensor], Tensor]) -> Tensor:
-    cuts = image_training.parts(len(x), _PART)
-    return torch.cat([outputs(image_training.scaled(lanes, x[cut])) for cut in cuts], dim=1)
+    images = {"train": data.train_x, "test": data.test_x}
+    return {part: torch.cat([outputs(some) for some in torch.split(x, _PART)], dim=1) for part, x in images.items()}
 
 
 @once
@@ -264,7 +250,7 @@ def _kernel(lanes: Lanes[Params], network: Network, weights: Mapping[str, Tensor
     data = image_training.loaded(lanes)
     x = image_training.scaled(lanes, data.train_x[: lanes.shape.probes])
     kernel = torch.zeros(len(lanes), len(x), len(x), dtype=lanes.dtype, device=lanes.device)
-    for k in range(_outputs(len(data.classes))):
+    for k in range(readout.logits(len(data.classes))):
         for grads in sample_gradients(network, weights, x, partial(torch.select, dim=0, index=k)).values():
             rows = grads.flatten(2)  # l q d
             kernel.baddbmm_(rows, rows.mT)
@@ -273,11 +259,6 @@ def _kernel(lanes: Lanes[Params], network: Network, weights: Mapping[str, Tensor
 
 def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs - targets).square().sum(dim=2).mean(dim=1) / 2
-
-
-def _error(outputs: Tensor, y: Tensor) -> Tensor:
-    guess = outputs[:, :, 0] > 0 if outputs.shape[2] == 1 else outputs.argmax(dim=2)
-    return (guess != y).to(outputs.dtype).mean(dim=1)
 
 
 def _gap(outputs: Tensor, reference: Tensor) -> Tensor:
