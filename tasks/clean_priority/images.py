@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from mislabel.tasks import corruption
-from mislabel.tasks.clean_priority import readout, segments
+from mislabel.tasks.clean_priority import segments
 from mislabel.tasks.clean_priority.segments import CLEAN, NOISY, SUMMED, Segments, class_angles
 from mislabel.tasks.corruption import LabelNoise
-from mislabel.tasks.images import image_training
+from mislabel.tasks.images import image_training, readout
 from mislabel.tasks.images.build_network import NetworkParams, build
 from mislabel.tasks.images.image_training import CLASSES_HELP, ImageTraining, conflicts, data_of
 from mislabel.tasks.images.network import Network

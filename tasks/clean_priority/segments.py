@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mislabel.tasks.clean_priority import readout
-from mislabel.tasks.images import image_training
+from mislabel.tasks.images import image_training, readout
 from mislabel.tasks.images.derivatives import sample_gradients
 from mislabel.tasks.images.network import Network
 from mislabel.tasks.lanes import Lanes

@@ -29,9 +29,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mislabel.tasks.clean_priority import readout
 from mislabel.tasks.corruption import signed
-from mislabel.tasks.images import image_training
+from mislabel.tasks.images import image_training, readout
 from mislabel.tasks.images.architectures import KINDS
 from mislabel.tasks.images.build_network import NTK_HELP, NetworkParams, build, has_batch_norm
 from mislabel.tasks.images.derivatives import gradients, linearized, sample_gradients

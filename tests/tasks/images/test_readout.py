@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from mislabel.tasks.clean_priority import readout
 from mislabel.tasks.corruption import smoothed
+from mislabel.tasks.images import readout
 
 
 def some(classes: int) -> tuple[torch.Tensor, torch.Tensor]:
