@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import mislabel
-from mislabel.analysis.report.report import report_of
+from mislabel.analysis.report.report import Report
 from mislabel.analysis.statistics.checkout import UNKNOWN, checkout_note, commits
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.commands.main import cli
@@ -51,7 +51,7 @@ def test_runs_from_a_modified_checkout_are_marked(store: Store) -> None:
     assert note.startswith("2 of 3 runs")
     assert "d" * 12 in note
     assert CLEAN[:12] not in note
-    assert f"{note[1:]}." in report_of(sweep)
+    assert f"{note[1:]}." in Report(sweep).html()
 
 
 @pytest.mark.parametrize("commit", [CLEAN, ""])
@@ -59,7 +59,7 @@ def test_unmodified_and_installed_code_need_no_note(store: Store, commit: str) -
     sweep = _stored(store, commit, commit, commit)
     assert checkout_note(sweep) == ""
     assert sweep.modified_runs.empty
-    assert "modified checkout" not in report_of(sweep)
+    assert "modified checkout" not in Report(sweep).html()
 
 
 def test_older_runs_have_the_commit_of_the_last_launch_before_them(store: Store) -> None:
