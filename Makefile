@@ -9,8 +9,12 @@ help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 quickstart: $(READY)  ## Run a first sweep on a local Ray: 40 networks on XOR clusters, with results in ./results.
-	$(BIN)/mislabel run sweeps/papers/specs/quickstart.yaml
+	$(BIN)/mislabel run quickstart
 	$(BIN)/mislabel figure quickstart -m train_accuracy -m noisy_accuracy -m clean_test_accuracy -o results/quickstart.png
+	@echo
+	@echo 'The figure is results/quickstart.png. The tables and the MLflow view are in results, which `mislabel ui` shows.'
+	@echo 'Put `mislabel` on the PATH of this shell:  source $(BIN)/activate'
+	@echo 'Then try:  mislabel results quickstart --by noise_rate    or    mislabel plan xor-clusters/fig2'
 
 test: $(READY)  ## Run the tests, except those that install the package.
 	$(BIN)/python -m pytest -m "not packaging"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from mislabel.analysis.statistics.checkout import commits, modified
-from mislabel.analysis.statistics.ranking import ranked
+from mislabel.analysis.statistics.ranking import front_of, ranked
 from mislabel.analysis.statistics.tables import Names, SweepTables
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store
@@ -39,12 +39,13 @@ class Sweep(SweepTables):
         """The cells on the Pareto front of the objectives, sorted by the first objective, with the mean of each.
 
         No other cell dominates them: is as good in all means and better in one. A cell is not on the front if one of
-        its runs was stopped early or has no value.
+        its runs was stopped early or has no value. With one objective, the front is the best cell.
         """
-        if len(self.spec.metric) < 2:
-            raise MislabelError(f"{self.name} has no front: that takes several objectives; see cells")
+        if not self.spec.metric:
+            raise MislabelError(f"{self.name} has no front, because its spec names no metric to optimize; see cells")
         table = ranked(self)
-        return table[table["front"]].drop(columns="front").reset_index(drop=True)
+        front = table[table["cell_id"].isin(front_of(self))]
+        return front.drop(columns="front", errors="ignore").reset_index(drop=True)
 
     def study(self, metric: Names = None, goal: Names = None, curves: bool = True) -> "optuna.Study":
         """The sweep as an Optuna study in memory: one trial per cell; see `mislabel.analysis.studies.study`."""

@@ -37,8 +37,7 @@ def ranked(sweep: SweepTables, metrics: Sequence[str] = (), by: Sequence[str] = 
     if not by:
         order["missing"] = ~comparable(first)
         if len(objectives) > 1:
-            cells = {name: sweep.cells(name, by="cell_id").set_index("cell_id") for name in objectives}
-            out.insert(len(keys), "front", out["cell_id"].isin(cells_on_front(cells, sweep.spec.metric)))
+            out.insert(len(keys), "front", out["cell_id"].isin(front_of(sweep)))
             order["off_front"] = ~out["front"]
     if chosen[0] not in objectives:
         return out
@@ -46,6 +45,15 @@ def ranked(sweep: SweepTables, metrics: Sequence[str] = (), by: Sequence[str] = 
     order["latest"] = np.where(order["stopped"], -first["step"], 0)
     order["value"] = sign * out[chosen[0]]
     return out.loc[order.sort_values(order.columns.tolist(), kind="stable").index]
+
+
+def front_of(sweep: SweepTables) -> pd.Index:
+    """The cells on the Pareto front of the spec's objectives. With one objective, these are the best cells."""
+    objectives = sweep.spec.metric
+    tables = {
+        objective.name: sweep.cells(objective.name, by="cell_id").set_index("cell_id") for objective in objectives
+    }
+    return cells_on_front(tables, objectives)
 
 
 def cells_on_front(tables: Mapping[str, pd.DataFrame], objectives: Sequence[Objective]) -> pd.Index:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "--by", multiple=True, metavar="PARAMETER",
     help="One row per value; the other parameters are averaged. Default: one row per cell.",
 )  # fmt: skip
-@click.option("--front", "front_only", is_flag=True, help="Show only the Pareto front of several objectives.")
+@click.option("--front", "front_only", is_flag=True, help="Show only the Pareto front, or the best cell.")
 @click.option("--top", type=click.IntRange(1), help="Show only this many best rows.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @options.as_json
@@ -42,14 +42,16 @@ def command(
     """
     import mislabel
     from mislabel.analysis.statistics.checkout import checkout_note
-    from mislabel.analysis.statistics.ranking import ranked
+    from mislabel.analysis.statistics.ranking import front_of, ranked
 
+    if front_only and by:
+        raise click.UsageError("--front shows single cells, and --by averages over cells; leave one of them out")
     sweep = mislabel.load(store, name)
     table = ranked(sweep, metrics, by)
     if front_only:
-        if "front" not in table:
-            raise click.UsageError("--front needs a sweep with several objectives, and does not work with --by")
-        table = table[table["front"]]
+        if not sweep.spec.metric:
+            raise click.UsageError(f"--front needs an objective, and the spec of {name} names no metric to optimize")
+        table = table[table["cell_id"].isin(front_of(sweep))].drop(columns="front", errors="ignore")
     if top:
         table = table.head(top)
     if as_json:

@@ -64,11 +64,15 @@ def test_cells_that_can_not_be_compared_are_not_on_the_front(store: Store) -> No
     assert mislabel.load(store.address, "bowls").front()["x"].tolist() == [3]
 
 
-def test_one_objective_has_no_front(store: Store) -> None:
+def test_the_front_of_one_objective_is_the_best_cell(store: Store) -> None:
     sweep = made(store)
-    with pytest.raises(MislabelError, match="bowls"):
-        sweep.front()
+    assert sweep.front()["cell_id"].tolist() == ranked(sweep)["cell_id"].tolist()[:1]
     assert "front" not in ranked(sweep)
+
+
+def test_without_an_objective_there_is_no_front(store: Store) -> None:
+    with pytest.raises(MislabelError, match="bowls"):
+        made(store, metric=None).front()
 
 
 def test_without_an_objective_cells_keep_their_order(store: Store) -> None:

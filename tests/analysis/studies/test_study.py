@@ -188,6 +188,12 @@ def test_optuna_plots_the_front_of_several_objectives(sweep: Sweep) -> None:
         plt.close("all")
 
 
+def test_optuna_draws_interactive_plots_of_the_study(sweep: Sweep) -> None:
+    """These need plotly, which Optuna does not install."""
+    drawn = optuna.visualization.plot_slice(sweep.study(curves=False))
+    assert sweep.varying[0] in drawn.to_html(include_plotlyjs=False)
+
+
 def test_a_study_is_made_without_torch_and_without_output(sweep: Sweep) -> None:
     script = (
         "import sys, warnings, mislabel\n"

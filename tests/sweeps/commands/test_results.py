@@ -105,14 +105,30 @@ def test_the_front_of_several_objectives_comes_first(mislabel: Mislabel, ran: Ca
     assert [(row["x"], row["level"], row["front"]) for row in rows] == [
         (3, 10, True), (0, 10, True), (3, 0, False), (0, 0, False)
     ]  # fmt: skip
-    assert mislabel("results", "bowls", "--front", "--json").json == rows[:2]
+    front = [{key: value for key, value in row.items() if key != "front"} for row in rows[:2]]
+    assert mislabel("results", "bowls", "--front", "--json").json == front
     lines = [line.split() for line in mislabel("results", "bowls").out.splitlines()]
     assert lines[0] == ["x", "level", "front", "seeds", "loss", "height"]
     assert [line[2] for line in lines[1:]] == ["yes", "yes", "–", "–"]
 
 
 @pytest.mark.usefixtures("bowls")
-def test_one_objective_has_no_front(mislabel: Mislabel) -> None:
+def test_the_front_of_one_objective_has_the_best_cells(mislabel: Mislabel) -> None:
+    rows = mislabel("results", "bowls", "--json").json
+    best = [row for row in rows if row["loss"] == rows[0]["loss"]]
+    assert len(best) < len(rows)
+    assert mislabel("results", "bowls", "--front", "--json").json == best
+
+
+@pytest.mark.usefixtures("bowls")
+def test_the_front_has_single_cells(mislabel: Mislabel) -> None:
+    said = mislabel("results", "bowls", "--front", "--by", "x")
+    assert said.code == 2
+    assert "--by" in said.err
+
+
+def test_without_an_objective_there_is_no_front(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+    ran(metric=None)
     said = mislabel("results", "bowls", "--front")
     assert said.code == 2
     assert "--front" in said.err
