@@ -55,7 +55,7 @@ def _checked(experiment: str, quick: bool) -> list[dict[str, str]]:
     """The rows that `mislabel reproduce --check --markdown` prints."""
     words = ["reproduce", experiment, "--check", "--markdown", "--store", str(RECORDS), *["--quick"] * quick]
     printed = CliRunner().invoke(cli, words, standalone_mode=False, catch_exceptions=False).stdout
-    head, _, *rows = (_cells(line) for line in printed.splitlines())
+    head, _, *rows = (_cells(line) for line in printed.splitlines() if line.startswith("|"))
     return [dict(zip(head, row, strict=True)) for row in rows]
 
 

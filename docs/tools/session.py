@@ -23,7 +23,8 @@ from docs.tools.pages import RECORDS, Block, blocks_of
 
 ELIDED = "..."
 _VARIABLES = ("MISLABEL_STORE", "MISLABEL_CLUSTER", "MISLABEL_TOKEN_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS")
-_PROGRESS = re.compile(r"^\d[\d,]*/[\d,]+ runs · ")
+# Lines that are not compared: progress, and the note that the checkout of whoever runs the page is modified.
+_PROGRESS = re.compile(r"^\d[\d,]*/[\d,]+ runs · | *note: .* modified checkout ")
 _FOLDER = "~/sweeps"
 # Click derives the program's name from the module that Python runs.
 _PROGRAM = re.compile(r"python -m [\w.]*\bmislabel")
