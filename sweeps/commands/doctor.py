@@ -15,23 +15,15 @@ from mislabel.sweeps.commands import options
 from mislabel.sweeps.errors import ExitCode
 
 # What users import in their own tasks and notebooks.
-_IMPORTS = ("torch", "torchvision", "numpy", "pandas", "pyarrow", "matplotlib", "optuna", "mlflow", "ray")
+_IMPORTS = ("torch", "torchvision", "numpy", "pandas", "pyarrow", "matplotlib", "optuna", "plotly", "mlflow", "ray")
 
 
 class Broken(Exception):
     """A check fails, and this is how to fix it."""
 
-    state = "fails"
-
     def __init__(self, detail: str, fix: str) -> None:
         self.fix = fix
         super().__init__(detail)
-
-
-class Absent(Broken):
-    """An optional library is not installed."""
-
-    state = "absent"
 
 
 @click.command()
@@ -47,7 +39,6 @@ def command(store: str, as_json: bool) -> int:
         "python": lambda: sys.version.split()[0],
         "versions": declared_versions,
         **{f"import {name}": partial(imported, name) for name in _IMPORTS},
-        "import plotly": _plotly,
         "tasks": _tasks,
         "torch": _torch,
         "store": lambda: _store(store),
@@ -71,7 +62,7 @@ def _row(name: str, check: Callable[[], str]) -> dict[str, str]:
     try:
         return {"check": name, "state": "ok", "detail": check(), "fix": ""}
     except Broken as broken:
-        return {"check": name, "state": broken.state, "detail": str(broken), "fix": broken.fix}
+        return {"check": name, "state": "fails", "detail": str(broken), "fix": broken.fix}
     except Exception as error:
         detail = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
         return {"check": name, "state": "fails", "detail": detail, "fix": ""}
@@ -112,12 +103,6 @@ def imported(library: str) -> str:
         return done.stdout.strip()
     said = done.stderr.strip().splitlines()
     raise Broken(said[-1] if said else f"Python ended with code {done.returncode}", _fix(library, done.stderr))
-
-
-def _plotly() -> str:
-    if _version("plotly") is None:
-        raise Absent("optional: optuna.visualization draws with it", 'pip install "mislabel[plots]"')
-    return imported("plotly")
 
 
 def _fix(library: str, said: str) -> str:

@@ -70,7 +70,9 @@ def test_every_dependency_is_pinned_to_a_version_that_it_allows() -> None:
     texts = [*PROJECT["dependencies"], *(text for texts in PROJECT["optional-dependencies"].values() for text in texts)]
     pinned = {re.sub(r"[-_.]+", "-", name).lower(): number for name, number in CONSTRAINTS.items()}
     for requirement in map(Requirement, texts):
-        assert requirement.specifier.contains(pinned[re.sub(r"[-_.]+", "-", requirement.name).lower()]), requirement
+        if requirement.name != PROJECT["name"]:  # an extra that contains another one
+            name = re.sub(r"[-_.]+", "-", requirement.name).lower()
+            assert requirement.specifier.contains(pinned[name]), requirement
 
 
 def test_make_help_lists_every_target() -> None:
