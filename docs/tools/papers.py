@@ -69,10 +69,9 @@ def _generated(paper: str) -> str:
     absent = [name for name in experiments_of(paper) if name not in names]
     parts = ["## Verdicts", _counts(found)]
     for name, rows in found.items():
-        experiment, _, quick = name.partition(" ")
-        title = experiment.partition("/")[2] + (", small version" if quick else "")
+        experiment = name.partition(" ")[0]
         command = f"`mislabel reproduce {name}`"
-        parts += [f"### {title}", f"{_description(experiment)} Run it again with {command}.", _table(rows)]
+        parts += [f"### {_title(name)}", f"{_description(experiment)} Run it again with {command}.", _table(rows)]
     if absent:
         listed = "\n".join(f"- `{name}`: {_description(name)}" for name in absent)
         parts += ["## Not run at the paper's sizes", listed]
@@ -82,12 +81,21 @@ def _generated(paper: str) -> str:
 def _counts(found: dict[str, list[dict[str, str]]]) -> str:
     rows = [
         (
-            f"`{name}`",
+            f"[{_title(name)}](#{_anchor(name)})",
             *(str(sum(_plain(row["verdict"]) == verdict for row in rows) or "") for verdict in VERDICTS[:3]),
         )
         for name, rows in found.items()
     ]
     return table(("experiment", *VERDICTS[:3]), rows)
+
+
+def _title(name: str) -> str:
+    experiment, _, quick = name.partition(" ")
+    return experiment.partition("/")[2] + (", small version" if quick else "")
+
+
+def _anchor(name: str) -> str:
+    return _title(name).replace(",", "").replace(" ", "-")
 
 
 def _plain(verdict: str) -> str:

@@ -82,9 +82,9 @@ def _fields(model: type[BaseModel]) -> str:
     rows = []
     for name, field in model.model_fields.items():
         default = field.get_default(call_default_factory=True)
-        shown = _default(field.default if default is None else default)
-        rows.append((f"`{name}`", _kind(schema[name]), shown, field.description or ""))
-    return table(("key", "value", "default", "meaning"), rows)
+        form = [_kind(schema[name]), _default(field.default if default is None else default)]
+        rows.append((f"`{name}`", f"{field.description}<br>*{'; '.join(filter(None, form))}*"))
+    return table(("key", "meaning"), rows)
 
 
 def _default(value: Any) -> str:
@@ -92,7 +92,7 @@ def _default(value: Any) -> str:
         return "required"
     if isinstance(value, BaseModel) or value in (None, (), {}):
         return ""
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    return f"default `{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 def _kind(schema: dict[str, Any]) -> str:
@@ -114,7 +114,7 @@ def _kind(schema: dict[str, Any]) -> str:
         return "value"
     words = {"integer": "whole number", "number": "number", "string": "text", "boolean": "`true` or `false`"}
     bounds = [("≥", "minimum"), (">", "exclusiveMinimum"), ("≤", "maximum")]
-    rule = [f"{sign} {schema[bound]:g}" for sign, bound in bounds if bound in schema]
+    rule = [f"{sign} {schema[bound]:,}" for sign, bound in bounds if bound in schema]
     return " ".join([words.get(str(kind), "value"), *rule])
 
 
@@ -193,9 +193,7 @@ def task_page(task: Task[Any]) -> str:
     _, _, explanation = doc.partition("\n")
     parts = [f"# {task.name}", f"**{_markdown(task.summary)}**", _markdown(explanation.strip())]
     parts += ["## Parameters", "All runs of a pack have the same shapes. Knobs may differ between runs."]
-    parts.append(
-        table(("parameter", "kind", "default", "rule", "meaning"), [_row(p) for p in task.parameters.values()])
-    )
+    parts.append(table(("parameter", "meaning"), [_row(p) for p in task.parameters.values()]))
     metrics = [
         (f"`{name}`", _markdown(metric.help) + (f" (per {metric.per})" if metric.per else ""))
         for name, metric in task.metrics.items()
@@ -205,14 +203,9 @@ def task_page(task: Task[Any]) -> str:
 
 
 def _row(parameter: Parameter) -> tuple[str, ...]:
-    default = str(parameter.default)
-    return (
-        f"`{parameter.name}`",
-        parameter.kind,
-        f"`{default}`" if default else "(empty)",
-        parameter.rule,
-        _markdown(parameter.help),
-    )
+    default = f"default `{parameter.default}`" if parameter.default != "" else "default: empty"
+    form = "; ".join(filter(None, [parameter.kind, default, parameter.rule]))
+    return f"`{parameter.name}`", f"{_markdown(parameter.help)}<br>*{form}*"
 
 
 def _markdown(text: str) -> str:
