@@ -4,7 +4,6 @@ import json
 import re
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 from click.testing import CliRunner
 
@@ -34,8 +33,8 @@ def findings(paper: str) -> dict[str, list[dict[str, str]]]:
     found: dict[str, list[dict[str, str]]] = {}
     for experiment in experiments_of(paper):
         for quick in (False, True):
-            if (RECORDS / sweep_name(experiment, quick)).exists():
-                found[experiment + " --quick" * quick] = _checked(experiment, quick)
+            if _is_recorded(name := experiment + " --quick" * quick):
+                found[name] = _checked(experiment, quick)
     for row in json.loads(REPORTED.read_text()):
         if row["experiment"].startswith(f"{paper}/"):
             found.setdefault(row["experiment"], []).append(row)
@@ -45,6 +44,11 @@ def findings(paper: str) -> dict[str, list[dict[str, str]]]:
 def _in_order(name: str) -> list[tuple[str, int]]:
     """Sorts fig2 before fig10."""
     return [(text, int(number or 0)) for text, number in re.findall(r"(\D+)(\d*)", name)]
+
+
+def _is_recorded(name: str) -> bool:
+    experiment, _, quick = name.partition(" ")
+    return (RECORDS / sweep_name(experiment, bool(quick))).exists()
 
 
 def experiments_of(paper: str) -> list[str]:
@@ -71,7 +75,12 @@ def _generated(paper: str) -> str:
     for name, rows in found.items():
         experiment = name.partition(" ")[0]
         command = f"`mislabel reproduce {name}`"
-        parts += [f"### {_title(name)}", f"{_description(experiment)} Run it again with {command}.", _table(rows)]
+        source = "" if _is_recorded(name) else " These are results that we reported; the records don't have the runs."
+        parts += [
+            f"### {_title(name)}",
+            f"{_description(experiment)} Run it again with {command}.{source}",
+            _table(rows),
+        ]
     if absent:
         listed = "\n".join(f"- `{name}`: {_description(name)}" for name in absent)
         parts += ["## Not run at the paper's sizes", listed]
@@ -123,9 +132,3 @@ def _description(experiment: str) -> str:
     lines = Path(spec_path(experiment)).read_text().splitlines()
     comment = " ".join(line.lstrip("# ").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
     return _text(comment)
-
-
-def verdict_counts() -> dict[str, Any]:
-    """How many claims have each verdict, in all papers."""
-    rows = [row for page in paper_pages() for rows in findings(page.stem).values() for row in rows]
-    return {verdict: sum(_plain(row["verdict"]) == verdict for row in rows) for verdict in VERDICTS[:3]}
