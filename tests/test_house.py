@@ -2,7 +2,6 @@
 
 import ast
 import json
-import re
 import subprocess
 import sys
 import tomllib
@@ -118,11 +117,6 @@ def test_imports_follow_the_order_of_the_packages() -> None:
     for modules, order in ((MODULES, ORDER), (in_package("mislabel.analysis"), ORDER_OF_ANALYSIS)):
         paths = [path for path in modules if path.name != "__init__.py"]
         assert [breach for path in paths for breach in against_the_order(path, order)] == []
-
-
-def test_contributing_shows_the_order_of_the_packages() -> None:
-    (text,) = re.findall(r"```text\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
-    assert [[f"mislabel.{name}" for name in line.split(", ")] for line in text.splitlines()] == ORDER
 
 
 def test_every_import_of_ours_begins_with_mislabel() -> None:

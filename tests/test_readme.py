@@ -1,12 +1,9 @@
-"""README and CONTRIBUTING are true: their specs, commands, claims, folders, and the example of a task."""
+"""README and CONTRIBUTING are true: their specs, commands, claims and folders."""
 
 import re
 import shlex
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any, get_args
+from typing import get_args
 
 import click
 import pytest
@@ -18,9 +15,7 @@ from mislabel.sweeps.commands.main import COMMANDS, cli
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.document import read_document
 from mislabel.sweeps.spec.model import EarlyTerminate, Method
-from mislabel.tasks.conformance import CHECKS
 from mislabel.tasks.registry import task_names
-from mislabel.tasks.task import Task
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -99,19 +94,3 @@ def test_files_and_folders_that_are_named_exist(text: str) -> None:
     assert linked or quoted
     for path in [*linked, *(each for each in quoted if "PAPER" not in each)]:
         assert (ROOT / path).exists(), path
-
-
-@pytest.fixture(scope="module")
-def example() -> Task[Any]:
-    """The task that CONTRIBUTING shows, as a module like a user's file."""
-    module = ModuleType("random_walk")
-    sys.modules["random_walk"] = module
-    exec(compile(_blocks(CONTRIBUTING, "python")[0], "CONTRIBUTING.md", "exec"), module.__dict__)
-    task: Task[Any] = module.task
-    return task
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_task_in_contributing_keeps_the_contract(check: Callable[[Task[Any]], None], example: Task[Any]) -> None:
-    check(example)
-    assert example.summary.startswith("Random walk")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 
 from docs.tools.pages import DOCS, RECORDS
 from docs.tools.reference import table
+from mislabel.analysis.claims.registry import CLAIMS
 from mislabel.sweeps.commands.main import cli
 from mislabel.sweeps.papers.bundled import experiments, spec_path, sweep_name
 
@@ -35,10 +37,27 @@ def findings(paper: str) -> dict[str, list[dict[str, str]]]:
         for quick in (False, True):
             if _is_recorded(name := experiment + " --quick" * quick):
                 found[name] = _checked(experiment, quick)
-    for row in json.loads(REPORTED.read_text()):
+    reported = json.loads(REPORTED.read_text())
+    for row in reported:
         if row["experiment"].startswith(f"{paper}/"):
-            found.setdefault(row["experiment"], []).append(row)
+            found.setdefault(row["experiment"], _claims_without(reported, row["experiment"])).append(row)
     return dict(sorted(found.items(), key=lambda item: _in_order(item[0])))
+
+
+def _claims_without(reported: list[dict[str, str]], experiment: str) -> list[dict[str, str]]:
+    """Rows for the claims of an experiment that have no reported result."""
+    known = {row["the paper says"] for row in reported if row["experiment"] == experiment}
+    return [
+        {
+            "the paper says": paper,
+            "what we measure": claim.quantity,
+            "ours": "–",
+            "holds where": str(claim.rule.holds),
+            "verdict": "not run",
+        }
+        for paper, claim in CLAIMS[experiment].items()
+        if paper not in known
+    ]
 
 
 def _in_order(name: str) -> list[tuple[str, int]]:
@@ -57,10 +76,24 @@ def experiments_of(paper: str) -> list[str]:
 
 def _checked(experiment: str, quick: bool) -> list[dict[str, str]]:
     """The rows that `mislabel reproduce --check --markdown` prints."""
-    words = ["reproduce", experiment, "--check", "--markdown", "--store", str(RECORDS), *["--quick"] * quick]
-    printed = CliRunner().invoke(cli, words, standalone_mode=False, catch_exceptions=False).stdout
-    head, _, *rows = (_cells(line) for line in printed.splitlines() if line.startswith("|"))
+    head, _, *rows = (_cells(line) for line in _printed(experiment, quick) if line.startswith("|"))
     return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+@cache
+def _printed(experiment: str, quick: bool) -> list[str]:
+    words = ["reproduce", experiment, "--check", "--markdown", "--store", str(RECORDS), *["--quick"] * quick]
+    printed: str = CliRunner().invoke(cli, words, standalone_mode=False, catch_exceptions=False).stdout
+    return printed.splitlines()
+
+
+def _source(name: str) -> str:
+    """A sentence on where the results come from, if that is not a commit of ours."""
+    if not _is_recorded(name):
+        return "These are results that we reported; the records don't have the runs."
+    experiment, _, quick = name.partition(" ")
+    notes = [line for line in _printed(experiment, bool(quick)) if line.startswith("`")]
+    return " ".join("Note: " + note.partition(": ")[2] for note in notes)
 
 
 def _cells(line: str) -> list[str]:
@@ -75,12 +108,8 @@ def _generated(paper: str) -> str:
     for name, rows in found.items():
         experiment = name.partition(" ")[0]
         command = f"`mislabel reproduce {name}`"
-        source = "" if _is_recorded(name) else " These are results that we reported; the records don't have the runs."
-        parts += [
-            f"### {_title(name)}",
-            f"{_description(experiment)} Run it again with {command}.{source}",
-            _table(rows),
-        ]
+        description = f"{_description(experiment)} Run it again with {command}. {_source(name)}".rstrip()
+        parts += [f"### {_title(name)}", description, _table(rows)]
     if absent:
         listed = "\n".join(f"- `{name}`: {_description(name)}" for name in absent)
         parts += ["## Not run at the paper's sizes", listed]
@@ -91,11 +120,11 @@ def _counts(found: dict[str, list[dict[str, str]]]) -> str:
     rows = [
         (
             f"[{_title(name)}](#{_anchor(name)})",
-            *(str(sum(_plain(row["verdict"]) == verdict for row in rows) or "") for verdict in VERDICTS[:3]),
+            *(str(sum(_plain(row["verdict"]) == verdict for row in rows) or "") for verdict in VERDICTS),
         )
         for name, rows in found.items()
     ]
-    return table(("experiment", *VERDICTS[:3]), rows)
+    return table(("experiment", *VERDICTS), rows)
 
 
 def _title(name: str) -> str:

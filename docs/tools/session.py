@@ -23,15 +23,15 @@ from docs.tools.pages import RECORDS, Block, blocks_of
 
 ELIDED = "..."
 _VARIABLES = ("MISLABEL_STORE", "MISLABEL_CLUSTER", "MISLABEL_TOKEN_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS")
-# Lines that are not compared: progress, and the note that the checkout of whoever runs the page is modified.
-_PROGRESS = re.compile(r"^\d[\d,]*/[\d,]+ runs · | *note: .* modified checkout ")
+# Lines that a reader may see or not: progress, and notes on runs from a checkout with local changes.
+_PASSING = re.compile(r"^\d[\d,]*/[\d,]+ runs · |^ *note: .*(modified checkout|is not recorded)")
 _FOLDER = "~/sweeps"
 # Click derives the program's name from the module that Python runs.
 _PROGRAM = re.compile(r"python -m [\w.]*\bmislabel")
 # What depends on the machine or the moment: both sides of a comparison show the replacement.
 _VARIABLE = [
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:]+\+00:00"), "<time>"),
-    (re.compile(r"(about|in|under) [\d.,]+ (ms|s|min|h)( \d+ (s|min))?\b"), "<duration>"),
+    (re.compile(r"((about|in|under) )+[\d.,]+ (ms|s|min|h|days)( \d+ (s|min))?\b"), "<duration>"),
     (re.compile(r"\([\d.,]+ µs per run-step\)"), "(<speed>)"),
     (re.compile(r"[\d,]+ packs?( on \d+ workers?)?"), "<packs>"),
     (re.compile(r"on \d+ workers?"), "<workers>"),
@@ -169,7 +169,7 @@ def _call(command: str, output: io.StringIO) -> int:
 
 def _comparable(lines: list[str]) -> list[str]:
     """The lines without what depends on the machine or the moment."""
-    kept = [line.rstrip() for line in lines if not _PROGRESS.match(line)]
+    kept = [line.rstrip() for line in lines if not _PASSING.match(line)]
     while kept and not kept[-1]:
         kept.pop()
     for pattern, replacement in _VARIABLE:
@@ -190,6 +190,6 @@ def updated(page: str, folder: Path) -> str:
     """The page with the real outputs in place of those that differ."""
     for shown in sorted(Session(folder).run(page), key=lambda shown: -shown.start):
         if not shown.agrees:
-            lines = [line for line in shown.real if not _PROGRESS.match(line)]
+            lines = [line for line in shown.real if not _PASSING.match(line)]
             page = page[: shown.start] + "".join(f"{line}\n" for line in lines) + page[shown.end :]
     return page
