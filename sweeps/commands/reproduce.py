@@ -45,7 +45,7 @@ def command(
 
     After an interruption, the same command continues. Exit code 1: a run failed, or a claim was not confirmed.
     """
-    from mislabel.sweeps.papers.bundled import chosen_experiments
+    from mislabel.sweeps.papers.bundled import chosen_experiments, examples
 
     chosen = chosen_experiments(names)
     code: int = ExitCode.DONE
@@ -67,6 +67,7 @@ def command(
     else:
         click.echo(_list(findings))
         say("`mislabel reproduce NAME` runs one and checks its claims; `plan`, `run` and `submit` take these names too")
+        say(f"examples without claims, for `plan`, `run` and `submit`: {', '.join(examples())}")
     unconfirmed = any(finding.verdict == "not confirmed" for found in findings.values() for finding in found)
     return code or (ExitCode.FAILED if names and unconfirmed else ExitCode.DONE)
 

@@ -1,4 +1,4 @@
-"""The bundled specs: one per figure, table or theorem of a paper, and the quickstart. Commands take them by name."""
+"""The bundled specs, which commands take by name: one per figure, table or theorem, searches, and the quickstart."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +14,13 @@ def spec_names() -> list[str]:
 
 
 def experiments() -> list[str]:
-    """The names of the papers' experiments: paper and figure, such as `misclassification/fig1`."""
-    return [name for name in spec_names() if "/" in name]
+    """The names of the papers' experiments, such as `misclassification/fig1`. They have claims; examples have none."""
+    return [name for name in spec_names() if name not in examples()]
+
+
+def examples() -> list[str]:
+    """The names of the specs without claims: the quickstart, and for some papers a `search`."""
+    return [name for name in spec_names() if name.rpartition("/")[2] in ("quickstart", "search")]
 
 
 def bundled_name(name: str) -> str | None:
@@ -51,6 +56,9 @@ def chosen_experiments(names: Sequence[str]) -> list[str]:
     for name in names:
         of_paper = [experiment for experiment in known if experiment.startswith(f"{name}/")]
         chosen += of_paper or [_known(name)]
+    for name in chosen:
+        if name not in known:
+            raise MislabelError(f"{name} is an example and has no claims; `mislabel run {name}` runs it")
     return list(dict.fromkeys(chosen))
 
 

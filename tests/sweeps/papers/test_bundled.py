@@ -7,6 +7,7 @@ from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.papers.bundled import (
     bundled_name,
     chosen_experiments,
+    examples,
     experiments,
     near_names,
     spec_names,
@@ -37,13 +38,22 @@ def test_the_quickstart_plans(store: Store) -> None:
 
 
 def test_a_bundled_spec_has_a_full_name_and_a_short_one_if_that_is_unique() -> None:
-    assert set(spec_names()) == {*experiments(), "quickstart"}
+    assert sorted([*experiments(), *examples()]) == spec_names()
     for name in spec_names():
         assert bundled_name(name) == name
     assert bundled_name("theorem1") == "xor-clusters/theorem1"
     assert bundled_name("quick") is None
     with pytest.raises(MislabelError, match=r"clean-priority/fig2, .*, xor-clusters/fig2"):
         bundled_name("fig2")
+
+
+def test_examples_are_listed_and_refused_where_claims_are_checked() -> None:
+    searches = ["clean-priority/search", "misclassification/search", "self-labeling/search"]
+    assert sorted(examples()) == sorted([*searches, "quickstart"])
+    for name in examples():
+        assert bundled_name(name) == name
+        with pytest.raises(MislabelError, match=f"mislabel run {name}"):
+            chosen_experiments([name])
 
 
 @pytest.mark.parametrize(
