@@ -116,6 +116,16 @@ def test_the_citation_names_the_five_papers() -> None:
     assert all(paper["title"] for paper in citation["references"])
 
 
+@pytest.mark.parametrize(
+    ("schema", "file"), [("github-workflows", ".github/workflows/ci.yml"), ("citation-file-format", "CITATION.cff")]
+)
+def test_files_for_other_programs_follow_their_schemas(schema: str, file: str) -> None:
+    program = str(Path(sys.executable).parent / "check-jsonschema")
+    command = [program, "--builtin-schema", f"vendor.{schema}", str(ROOT / file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 def test_every_import_is_a_declared_dependency(tmp_path: Path) -> None:
     """As `make dependencies` checks it."""
     for words in re.findall(r"^\t\$\(BIN\)/deptry (.*)", MAKEFILE, re.MULTILINE):
