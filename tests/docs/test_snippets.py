@@ -67,6 +67,12 @@ def test_toml_can_be_read(page: str, block: Block) -> None:
     assert tomllib.loads(block.text)
 
 
+@_in("python")
+def test_python_can_be_compiled(page: str, block: Block) -> None:
+    """Also blocks that are not run."""
+    compile(block.text, page, "exec")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_exists_with_its_options(command: str) -> None:
     """Also those that are not run: a renamed command or option fails here."""
