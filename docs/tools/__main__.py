@@ -1,4 +1,7 @@
-"""Rewrite the generated parts, the displayed outputs and the figures of all pages: `python -m docs.tools [PAGE…]`."""
+"""Rewrite generated parts, displayed outputs and figures of all pages, and the README's verdicts.
+
+`python -m docs.tools [PAGE…]` rewrites these pages, or all.
+"""
 
 import shutil
 import sys
@@ -6,10 +9,12 @@ import tempfile
 from pathlib import Path
 
 from docs.tools import papers, session
-from docs.tools.pages import DOCS, page_name, pages
+from docs.tools.pages import DOCS, ROOT, page_name, pages
 
 
 def main(names: list[str]) -> None:
+    readme = ROOT / "README.md"
+    readme.write_text(papers.readme_with_verdicts(readme.read_text()))
     for page in pages():
         if names and page_name(page) not in names:
             continue

@@ -161,3 +161,21 @@ def _description(experiment: str) -> str:
     lines = Path(spec_path(experiment)).read_text().splitlines()
     comment = " ".join(line.lstrip("# ").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
     return _text(comment)
+
+
+def verdict_lines() -> dict[str, str]:
+    """Each paper's line in the README: its page and how many claims have each verdict."""
+    lines = {}
+    for page in paper_pages():
+        title = page.read_text().partition("\n")[0].removeprefix("# ")
+        found = [_plain(row["verdict"]) for rows in findings(page.stem).values() for row in rows]
+        counts = " | ".join(str(found.count(verdict)) for verdict in VERDICTS[:3])
+        lines[page.stem] = f"| [{title}](docs/papers/{page.name}) | {counts} |"
+    return lines
+
+
+def readme_with_verdicts(readme: str) -> str:
+    """The README with today's line of each paper."""
+    for paper, line in verdict_lines().items():
+        readme = re.sub(rf"^\| \[.*\]\(docs/papers/{paper}\.md\) .*$", line, readme, flags=re.MULTILINE)
+    return readme
