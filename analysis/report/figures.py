@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mislabel.analysis.statistics.ranking import best_of_branches
 from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.formatting import count, value_text
+from mislabel.sweeps.formatting import count, value_text, with_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_LINES = 10
+_MOST_BRANCH_AXES = 3
+# The colours of a heat map are logarithmic if the largest value is more than this many times the smallest.
+_WIDE = 3
+# Text is dark on colours above this part of the scale.
+_LIGHT = 0.6
 _STYLES = ("-", "--", ":", "-.")
 
 
@@ -65,6 +71,48 @@ def curve_figure(
         figure.legend(handles, labels, title=title, loc="outside right center", frameon=False, fontsize=8)
     seeds = count(sweep.spec.seeds.count, "seed")
     figure.suptitle(f"{sweep.name}: {sweep.spec.task}, {seeds}, mean and 95 % interval", fontsize=10)
+    return figure
+
+
+def branch_figure(sweep: SweepTables, metric: str | None = None) -> "Figure":
+    """The best cell of each branch of a search: a heat map of the metric, by default the first objective.
+
+    Each square shows mean and 95 % interval, and below it the values that the search found. The last two parameters
+    with `grid: true` are the axes. The one before them, if there is one, makes the panels.
+    """
+    from matplotlib.colors import LogNorm, Normalize
+    from matplotlib.figure import Figure
+
+    table = best_of_branches(sweep, [metric] if metric else [])
+    axes = sweep.spec.branch_axes()
+    if len(axes) > _MOST_BRANCH_AXES:
+        raise MislabelError(f"{sweep.name} has {len(axes)} parameters with `grid: true`; at most three can be drawn")
+    panel, down, across = ["", "", *axes][-3:]
+    table[""] = ""  # the value of a parameter that is not there
+    shown = metric or sweep.spec.metric[0].name
+    searched = [name for name in sweep.varying if name not in axes]
+    panels = list(table.groupby(panel))
+    width, height = table[across].nunique() * len(panels), table[down].nunique()
+    figure = Figure(figsize=(1.6 + 1.2 * width, 1.2 + (0.3 + 0.2 * len(searched)) * height), layout="constrained")
+    low, high = table[shown].min(), table[shown].max()
+    norm = LogNorm(low, high) if low > 0 and high > _WIDE * low else Normalize(low, high)
+    for axis, (value, cells) in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels, strict=True):
+        grid = cells.pivot(index=down, columns=across, values=shown)
+        image = axis.imshow(grid, cmap="viridis", aspect="auto", origin="lower", norm=norm)
+        for _, cell in cells.iterrows():
+            found = [f"{name.replace('_', ' ')} {value_text(cell[name], digits=2)}" for name in searched]
+            text = "\n".join([with_interval(cell[shown], cell[f"{shown}_high"]), *found])
+            colour = "white" if norm(cell[shown]) < _LIGHT else "black"
+            at = grid.columns.get_loc(cell[across]), grid.index.get_loc(cell[down])
+            axis.text(*at, text, ha="center", va="center", fontsize=6.5, color=colour)
+        axis.set_xticks(range(len(grid.columns)), map(value_text, grid.columns))
+        axis.set_yticks(range(len(grid.index)), map(value_text, grid.index))
+        _finish(axis, f"{panel} {value_text(value)}", across)
+        axis.set_ylabel(down, fontsize=9)
+    bar = figure.colorbar(image, ax=figure.axes, label=shown.replace("_", " "), format="%.2g")
+    bar.set_ticks([float(norm.inverse(part)) for part in (0, 0.25, 0.5, 0.75, 1)])
+    bar.minorticks_off()
+    figure.suptitle(f"{sweep.name}: the best cell of each branch, mean and 95 % interval", fontsize=10)
     return figure
 
 

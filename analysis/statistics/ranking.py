@@ -1,4 +1,4 @@
-"""The table of cells with several metrics, best cell first, and the Pareto front: cells that no other dominates."""
+"""The table of cells, best first; the best cell of each branch; the Pareto front: cells that no other dominates."""
 
 from collections.abc import Mapping, Sequence
 
@@ -45,6 +45,18 @@ def ranked(sweep: SweepTables, metrics: Sequence[str] = (), by: Sequence[str] = 
     order["latest"] = np.where(order["stopped"], -first["step"], 0)
     order["value"] = sign * out[chosen[0]]
     return out.loc[order.sort_values(order.columns.tolist(), kind="stable").index]
+
+
+def best_of_branches(sweep: SweepTables, metrics: Sequence[str] = ()) -> pd.DataFrame:
+    """The row of `ranked` of the best cell of each branch, sorted by the parameters with `grid: true`.
+
+    The first objective decides which cell is the best; other metrics are shown beside it.
+    """
+    axes = sweep.spec.branch_axes()
+    if not axes or not sweep.spec.metric:
+        raise MislabelError(f"{sweep.name} has no branches to compare: that takes an objective and `grid: true`")
+    table = ranked(sweep, [sweep.spec.metric[0].name, *metrics])
+    return table.drop_duplicates(axes).sort_values(axes, kind="stable")
 
 
 def front_of(sweep: SweepTables) -> pd.Index:

@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     help="One row per value; the other parameters are averaged. Default: one row per cell.",
 )  # fmt: skip
 @click.option("--front", "front_only", is_flag=True, help="Show only the Pareto front, or the best cell.")
+@click.option(
+    "--branches", is_flag=True, help="Show the best cell for each combination of the parameters with `grid: true`."
+)
 @click.option("--top", type=click.IntRange(1), help="Show only this many best rows.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @options.as_json
 def command(
-    name: str, store: str, metrics: tuple[str, ...], by: tuple[str, ...], front_only: bool, top: int | None,
-    as_csv: bool, as_json: bool,
+    name: str, store: str, metrics: tuple[str, ...], by: tuple[str, ...], front_only: bool, branches: bool,
+    top: int | None, as_csv: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the cells of a sweep: mean and 95 % interval over seeds (Student's t), best first.
 
@@ -42,12 +45,14 @@ def command(
     """
     import mislabel
     from mislabel.analysis.statistics.checkout import checkout_note
-    from mislabel.analysis.statistics.ranking import front_of, ranked
+    from mislabel.analysis.statistics.ranking import best_of_branches, front_of, ranked
 
     if front_only and by:
         raise click.UsageError("--front shows single cells, and --by averages over cells; leave one of them out")
+    if branches and (by or front_only):
+        raise click.UsageError("--branches shows the best cell of every branch; leave out --by and --front")
     sweep = mislabel.load(store, name)
-    table = ranked(sweep, metrics, by)
+    table = best_of_branches(sweep, metrics) if branches else ranked(sweep, metrics, by)
     if front_only:
         if not sweep.spec.metric:
             raise click.UsageError(f"--front needs an objective, and the spec of {name} names no metric to optimize")

@@ -6,7 +6,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 import mislabel
-from mislabel.analysis.report.figures import curve_figure, save
+from mislabel.analysis.report.figures import branch_figure, curve_figure, save
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store
@@ -87,3 +87,24 @@ def test_drawing_keeps_the_backend(sweep: Sweep, tmp_path: Path) -> None:
         assert matplotlib.get_backend() == "svg"
     finally:
         plt.switch_backend(before)
+
+
+@pytest.mark.parametrize("grids", [1, 2, 3])
+def test_a_heat_map_has_a_square_for_each_branch(store: Store, tmp_path: Path, grids: int) -> None:
+    axes = {"surface": ["smooth", "rough"], "level": [0, 10], "width": [1, 2, 4]}
+    branches = {name: {"values": values, "grid": True} for name, values in list(axes.items())[-grids:]}
+    run(store, parameters={"x": {"values": [0, 3]}, **branches}, seeds=2, resources={"pack": 100})
+    figure = branch_figure(mislabel.load(store.address, "bowls"), "height")
+    texts = [text.get_text() for axis in figure.axes for text in axis.texts]
+    assert len(texts) == (3, 6, 12)[grids - 1]
+    assert all(text.endswith("\nx 3") for text in texts)
+    save(figure, tmp_path / "a.png")
+    assert len(figure.axes) == 1 + (2 if grids == 3 else 1)
+
+
+def test_a_heat_map_has_at_most_three_parameters(store: Store) -> None:
+    axes = {"surface": ["smooth"], "level": [0], "width": [4], "rate": [0.5, 1.0]}
+    branches = {name: {"values": values, "grid": True} for name, values in axes.items()}
+    run(store, parameters={"x": {"values": [0, 3]}, **branches}, seeds=1)
+    with pytest.raises(MislabelError, match="4 parameters"):
+        branch_figure(mislabel.load(store.address, "bowls"))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import mislabel
-from mislabel.analysis.statistics.ranking import ranked
+from mislabel.analysis.statistics.ranking import best_of_branches, ranked
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store
@@ -80,3 +80,17 @@ def test_without_an_objective_cells_keep_their_order(store: Store) -> None:
     table = ranked(sweep)
     assert table["x"].tolist() == [0, 2, 3]
     assert math.isfinite(table["loss"].iloc[0])
+
+
+def test_the_best_cell_of_each_branch_is_chosen_by_the_objective(store: Store) -> None:
+    """The loss is smallest at x = 3, and the level does not change it."""
+    parameters = {"x": {"values": [0, 2, 3]}, "level": {"values": [10, 0], "grid": True}, "rate": 1.0}
+    sweep = made(store, parameters=parameters, seeds=2)
+    table = best_of_branches(sweep, ["height"])
+    assert table[["level", "x"]].to_numpy().tolist() == [[0, 3], [10, 3]]
+    assert {"loss", "loss_high", "height", "height_high"} <= set(table.columns)
+
+
+def test_a_sweep_without_branches_has_no_best_cells_of_them(store: Store) -> None:
+    with pytest.raises(MislabelError, match="bowls"):
+        best_of_branches(made(store))

@@ -33,3 +33,10 @@ def test_a_mistake_is_named(
     assert said.code == 2
     assert said.out == ""
     assert message in said.err
+
+
+def test_the_best_cells_of_branches_are_drawn(mislabel: Mislabel, ran: Callable[..., Said], folder: Path) -> None:
+    ran(parameters={"x": {"values": [0, 1]}, "surface": {"values": ["smooth", "rough"], "grid": True}})
+    assert mislabel("figure", "bowls", "--branches", "-o", "a.svg").code == 0
+    assert "surface" in (folder / "a.svg").read_text()
+    assert mislabel("figure", "bowls", "--branches", "--by", "x").code == 2

@@ -142,3 +142,12 @@ def test_stopped_cells_come_last_with_their_step(mislabel: Mislabel) -> None:
     assert lines[0] == ["x", "surface", "seeds", "stopped", "step", "loss"]
     assert [line[0] for line in lines[1:]] == ["1", "1", "0", "0", "2", "2"]
     assert [line[3:5] for line in lines[4:6]] == [["0", "8"], ["3", "1"]]
+
+
+def test_the_best_cell_of_each_branch_is_printed(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+    surfaces = {"values": ["smooth", "rough"], "grid": True}
+    ran(parameters={**PARAMETERS, "surface": surfaces}, seeds=2)
+    rows = mislabel("results", "bowls", "--branches", "--json").json
+    assert [(row["surface"], row["x"]) for row in rows] == [("rough", 2.0), ("smooth", 2.0)]
+    for other in (("--by", "x"), ("--front",)):
+        assert mislabel("results", "bowls", "--branches", *other).code == 2
