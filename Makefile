@@ -1,8 +1,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.installed
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: help quickstart test test-all lint dependencies bench dist docs docs-serve docs-pages
+.PHONY: help quickstart check test test-all mutants lint dependencies bench dist docs docs-serve docs-pages
 .DELETE_ON_ERROR:
 
 help:  ## List the targets.
@@ -16,11 +17,17 @@ quickstart: $(READY)  ## Run a first sweep on a local Ray: 40 networks on XOR cl
 	@echo 'Put `mislabel` on the PATH of this shell:  source $(BIN)/activate'
 	@echo 'Then try:  mislabel results quickstart --by noise_rate    or    mislabel plan xor-clusters/fig2'
 
-test: $(READY)  ## Run the tests, except those that install the package.
-	$(BIN)/python -m pytest -m "not packaging"
+check: lint  ## Check the code, and run the tests that need no Ray, no server and no long training.
+	$(PYTEST) -m "not (ray or server or claims or trains or slow)"
 
-test-all: $(READY)  ## Run all tests. Some build the wheel and install it into an empty environment.
-	$(BIN)/python -m pytest
+test: $(READY)  ## Run the tests, except those of several hosts, killed clusters and packaging.
+	$(PYTEST) -m "not slow"
+
+test-all: test  ## Run all tests.
+	$(PYTEST) -m slow
+
+mutants: $(READY)  ## Change the code of the specs, plans and stores in small ways, and see which changes no test finds.
+	$(BIN)/python -m mutmut run
 
 lint: $(READY) dependencies  ## Check style, types and dependencies.
 	$(BIN)/ruff check .

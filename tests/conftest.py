@@ -45,6 +45,20 @@ def pytest_configure(config: pytest.Config) -> None:
         training_speed.change(Task)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one worker run all tests that start a Ray or a server, from the beginning, and one worker run each file."""
+
+    def group(item: pytest.Item) -> str:
+        for mark in ("ray", "server"):
+            if item.get_closest_marker(mark):
+                return mark
+        return item.path.as_posix()
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group(item)))
+    items.sort(key=lambda item: ["ray", "server"].index(g) if (g := group(item)) in ("ray", "server") else 2)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test marked data("mnist") is skipped where that data set was not fetched."""
     from mislabel.tasks.data.images import AbsentData, images

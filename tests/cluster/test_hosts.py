@@ -22,7 +22,7 @@ from tests.bowls import bowl_values, curves_of, run, runs_of
 from tests.cluster.heads import MISLABEL, until
 from tests.cluster.hosts import Host, hosts, reason_against_hosts
 
-pytestmark = [pytest.mark.ray, pytest.mark.faults]
+pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.faults]
 CUT_SECONDS = 30.0
 RUNS = 24
 PARAMETERS = {"x": {"values": [0.0, 1.0, 2.0, 4.0, 5.0, 6.0]}, "steps": 400, "frames": 9, "snapshots": 3}

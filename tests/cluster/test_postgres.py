@@ -22,7 +22,7 @@ from tests.bowls import bowl_values, run
 from tests.cluster.objects import free_ports
 
 MISLABEL = str(Path(sys.executable).parent / "mislabel")
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
+pytestmark = [pytest.mark.server, pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")]
 
 
 def _unprivileged() -> dict[str, Any]:

@@ -15,6 +15,8 @@ from mislabel.sweeps.store.store import Store
 from tests.cluster.heads import title_of, until
 from tests.pace import Pace
 
+pytestmark = pytest.mark.slow
+
 MISLABEL = str(Path(sys.executable).parent / "mislabel")
 # Where and when a run was trained, and with which others, may differ; what came out may not.
 CIRCUMSTANCES = ["commit", "train_seconds", "started_at", "finished_at", "attempt", "pack_id", "pack_lanes", "host"]

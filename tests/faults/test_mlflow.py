@@ -13,6 +13,8 @@ from mislabel.sweeps.store.store import Store
 from tests.bowls import run
 from tests.cluster.heads import until
 
+pytestmark = pytest.mark.server
+
 
 @pytest.mark.faults
 def test_a_view_is_caught_up_with_when_the_server_is_back(store: Store, tmp_path: Path, messages: list[str]) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.cluster.heads import MISLABEL
 
-pytestmark = [pytest.mark.packaging, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("tasks", "sweeps", "cluster", "analysis")

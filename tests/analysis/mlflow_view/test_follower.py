@@ -23,7 +23,7 @@ from tests.analysis.mlflow_view.shown import (
 from tests.bowls import CPU, prepared
 from tests.cluster.heads import until
 
-pytestmark = MLFLOWS_OWN_WARNINGS
+pytestmark = [pytest.mark.server, MLFLOWS_OWN_WARNINGS]
 
 
 def test_a_running_sweep_is_followed_to_its_end(store: Store, uri: str, messages: list[str]) -> None:

@@ -22,7 +22,7 @@ from tests.analysis.mlflow_view.shown import (
 )
 from tests.bowls import run
 
-pytestmark = MLFLOWS_OWN_WARNINGS
+pytestmark = [pytest.mark.server, MLFLOWS_OWN_WARNINGS]
 
 
 def test_syncing_twice_changes_nothing(files: SweepFiles, uri: str) -> None:

@@ -15,7 +15,7 @@ from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.analysis.mlflow_view.shown import MLFLOWS_OWN_WARNINGS, client_of, nested_runs, parent_of, runs_table
 from tests.bowls import cut_short, prepared, run
 
-pytestmark = MLFLOWS_OWN_WARNINGS
+pytestmark = [pytest.mark.server, MLFLOWS_OWN_WARNINGS]
 
 
 def test_a_sweep_is_an_experiment_with_one_parent_and_a_nested_run_per_cell(files: SweepFiles, uri: str) -> None:

@@ -9,6 +9,8 @@ from mislabel.cluster.head.node import Joining, join
 from mislabel.cluster.jobs.client import Jobs
 from mislabel.sweeps.errors import MislabelError
 
+pytestmark = pytest.mark.slow
+
 
 def namespaces_can_be_made() -> bool:
     tools = all(shutil.which(tool) for tool in ("unshare", "ip"))
