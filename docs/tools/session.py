@@ -33,9 +33,7 @@ _VARIABLE = [
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:]+\+00:00"), "<time>"),
     (re.compile(r"((about|in|under) )+[\d.,]+ (ms|s|min|h|days)( \d+ (s|min))?\b"), "<duration>"),
     (re.compile(r"\([\d.,]+ µs per run-step\)"), "(<speed>)"),
-    (re.compile(r"[\d,]+ packs?( on \d+ workers?)?"), "<packs>"),
     (re.compile(r"on \d+ workers?"), "<workers>"),
-    (re.compile(r"^(packs +)\d.* runs?,"), r"\1<packs>,"),
     (re.compile(r"^(memory +)[\d.]+ \w+"), r"\1<memory>"),
 ]
 
