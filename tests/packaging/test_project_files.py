@@ -21,6 +21,8 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["
 CONSTRAINTS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
 MAKEFILE = (ROOT / "Makefile").read_text()
 WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+_PYTHON = "Programming Language :: Python :: "
+TESTED = [text.removeprefix(_PYTHON) for text in PROJECT["classifiers"] if text.startswith(_PYTHON)]
 # Modules that use internals of a library, and where they name the version that they were tested with.
 ADAPTERS = {
     "ray": "cluster/ray_private.py",
@@ -87,10 +89,16 @@ def test_make_help_lists_every_target() -> None:
 def test_ci_runs_the_same_script_on_the_tested_versions() -> None:
     (job,) = WORKFLOW["jobs"].values()
     assert ".ci/run" in [step.get("run") for step in job["steps"]]
-    name = "Programming Language :: Python :: "
-    tested = [text.removeprefix(name) for text in PROJECT["classifiers"] if text.startswith(name)]
-    assert job["strategy"]["matrix"]["python"] == tested
-    assert f"{sys.version_info.major}.{sys.version_info.minor}" in tested
+    assert job["strategy"]["matrix"]["python"] == TESTED
+    assert f"{sys.version_info.major}.{sys.version_info.minor}" in TESTED
+
+
+def test_contributing_is_one_page_and_names_the_tested_versions() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    assert len(text.splitlines()) <= 60
+    (said,) = re.findall(r"We test on Linux \(x86-64\) with Python (.*?), and", text)
+    assert re.findall(r"\d+\.\d+", said) == TESTED
+    assert "docs/" in text
 
 
 def test_the_ci_script_calls_targets_that_exist() -> None:
