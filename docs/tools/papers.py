@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from docs.tools.pages import DOCS, RECORDS
 from docs.tools.reference import table
 from mislabel.analysis.claims.registry import CLAIMS
+from mislabel.sweeps.checks.reader import read_spec
 from mislabel.sweeps.commands.main import cli
 from mislabel.sweeps.papers.bundled import experiments, spec_path, sweep_name
 
@@ -111,7 +112,7 @@ def _generated(paper: str) -> str:
         description = f"{_description(experiment)} Run it again with {command}. {_source(name)}".rstrip()
         parts += [f"### {_title(name)}", description, _table(rows)]
     if absent:
-        listed = "\n".join(f"- `{name}`: {_description(name)}" for name in absent)
+        listed = "\n".join(f"- `{name}`{_gpu(name)}: {_description(name)}" for name in absent)
         parts += ["## Not run at the paper's sizes", listed]
     return "\n\n".join(parts) + "\n"
 
@@ -154,6 +155,11 @@ def _table(rows: list[dict[str, str]]) -> str:
 
 def _text(cell: str) -> str:
     return re.sub(r"([*_])", r"\\\1", cell)
+
+
+def _gpu(experiment: str) -> str:
+    spec, _ = read_spec(spec_path(experiment), (), False)
+    return " (needs a GPU)" if spec.resources.gpu else ""
 
 
 def _description(experiment: str) -> str:

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import get_args
 
@@ -86,6 +87,12 @@ def test_the_guide_to_search_names_every_method_and_every_stopping_rule() -> Non
 def test_contributing_shows_the_order_of_the_packages() -> None:
     (text,) = (block.text for block in blocks_of(_page("contributing.md")) if block.language == "text")
     assert [[f"mislabel.{name}" for name in line.split(", ")] for line in text.splitlines()] == ORDER
+
+
+def test_contributing_lists_the_marks_of_tests() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["markers"]
+    _, _, tests = _page("contributing.md").partition("| mark | meaning |")
+    assert re.findall(r"^\| `(\w+)` \|", tests, re.MULTILINE) == [mark.partition(":")[0] for mark in declared]
 
 
 def test_the_architecture_is_short_and_names_files_that_exist() -> None:
