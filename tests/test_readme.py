@@ -88,6 +88,7 @@ def _commands(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_block_runs_as_typed_and_prints_what_is_displayed(installed: Path) -> None:
     """In one shell, in order, from the wheel, in a folder without our sources."""
