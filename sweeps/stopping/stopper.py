@@ -50,7 +50,12 @@ class StopDecisions(Protocol):
 
 
 class Stopper:
-    def __init__(self, wanted: EarlyTerminate, goal: str, steps: int) -> None:
+    def __init__(self, wanted: EarlyTerminate, goal: str, steps: int, judged: float = math.inf) -> None:
+        """Judge runs with seeds below `judged`. Later seeds are those of a race, which compares runs at their end.
+
+        Only cells that were trained to the end race. If their further seeds were stopped, they would leave the race.
+        """
+        self._judged = judged
         self.per_cell = wanted.per == "cell"
         self.min_steps = wanted.min_steps
         self._rule = rule_of(wanted, steps)
@@ -65,7 +70,8 @@ class Stopper:
     def decide(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
         """Record all runs of a pack before the first decision, so that they are compared with each other."""
         self.record(step, runs, values)
-        measured = [run for run, value in zip(runs, values, strict=True) if value is not None]
+        pairs = zip(runs, values, strict=True)
+        measured = [run for run, value in pairs if value is not None and run.seed < self._judged]
         for name, branch in {self._candidate(run): run.branch for run in measured}.items():
             if name not in self._stopped and self._rule.should_stop(name, branch, step, self._means[name]):
                 self._stopped.add(name)
@@ -107,7 +113,7 @@ def stopper_of(spec: Spec, task: "Task[Any]", index: RunIndex, files: SweepFiles
     wanted = spec.early_terminate
     if wanted is None:
         return None
-    stopper = Stopper(wanted, spec.metric[0].goal, shortest_run(spec, task))
+    stopper = Stopper(wanted, spec.metric[0].goal, shortest_run(spec, task), spec.seed_range.stop)
     objective, branches = spec.metric[0].name, spec.branch_axes()
     if not index.has([objective, *branches]):
         return stopper

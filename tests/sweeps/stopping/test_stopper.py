@@ -287,3 +287,18 @@ def test_cells_are_compared_within_their_branch() -> None:
 
 def test_a_sweep_without_a_rule_has_no_stopper(store: Store) -> None:
     assert stopper_of(bowl_spec(), BOWL, RunIndex(bowl_spec(), store.sweep("bowls")), store.sweep("bowls")) is None
+
+
+@pytest.mark.parametrize("per", ["cell", "run"])
+def test_the_further_seeds_of_a_race_are_not_stopped(store: Store, per: str) -> None:
+    """Cells that were trained to the end race; a stopped seed would take them out of the race."""
+    spec = bowl_spec(parameters=SLOW, seeds={"count": 1, "up_to": 4}, early_terminate={**ASHA, "per": per})
+    stopper = stopper_of(spec, BOWL, RunIndex(spec, store.sweep("bowls")), store.sweep("bowls"))
+    assert stopper is not None
+    first = [Entry(f"cell{i}", 0) for i in range(6)]
+    assert stopper.decide(3, first[:1], [9.0]) == [False]  # there is nothing to compare it with
+    assert stopper.decide(3, first[1:], [1.0, 2.0, 3.0, 4.0, 5.0]) == [False, False, True, True, True]
+    racing = [Entry("cell0", seed) for seed in (1, 2, 3)]
+    assert stopper.decide(3, racing, [9.0] * 3) == [False] * 3
+    if per == "cell":
+        assert stopper.decide(3, [Entry("cell5", 1)], [0.0]) == [True]
