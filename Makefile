@@ -18,7 +18,7 @@ quickstart: $(READY)  ## Run a first sweep on a local Ray: 40 networks on XOR cl
 	@echo 'Then try:  mislabel results quickstart --by noise_rate    or    mislabel plan xor-clusters/fig2'
 
 check: lint  ## Check the code, and run the tests that need no Ray, no server and no long training.
-	$(PYTEST) -m "not (ray or server or claims or trains or slow)"
+	$(PYTEST) --hypothesis-profile check -m "not (ray or server or claims or long or slow)"
 
 test: $(READY)  ## Run the tests, except those of several hosts, killed clusters and packaging.
 	$(PYTEST) -m "not slow"

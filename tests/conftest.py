@@ -24,6 +24,7 @@ os.environ[bowl_pace.VARIABLE] = str(Path(tempfile.gettempdir()) / f"mislabel-bo
 
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("mislabel", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("check", deadline=None, print_blob=True, max_examples=20)
 hypothesis.settings.load_profile("mislabel")
 
 

@@ -45,6 +45,7 @@ def test_the_shadows_are_imported_without_the_prefix(folder: Path) -> None:
         assert b"imported the user's" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [["--inline"], pytest.param([], marks=pytest.mark.ray)], ids=["inline", "local Ray"])
 def test_a_sweep_runs_in_such_a_folder(folder: Path, words: list[str]) -> None:
     command = [MISLABEL, "run", "spec.yaml", "--store", "store", *words]

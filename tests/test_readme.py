@@ -120,6 +120,7 @@ def test_every_block_runs_as_typed_and_prints_what_is_displayed(installed: Path)
     assert [name for name in made if not (installed / "results" / name).exists()] == []
 
 
+@pytest.mark.long
 def test_the_verdicts_are_those_of_the_records() -> None:
     """`make docs-pages` writes them."""
     assert re.findall(r"^\| \[.*", README, re.MULTILINE) == list(verdict_lines().values())

@@ -24,6 +24,8 @@ from tests.bowls import CPU, bowl_values, curves_of, prepared, run, runs_of
 from tests.cluster.objects import ENVIRONMENT, ObjectStore, counted
 from tests.pace import Pace
 
+pytestmark = pytest.mark.server
+
 LONG: dict[str, Any] = {"parameters": {"x": {"values": [0.0, 1.0, 2.0]}, "steps": 2000}, "resources": {"pack": 3}}
 
 

@@ -22,6 +22,7 @@ from mislabel.sweeps.spec.model import EarlyTerminate, Method, Spec
 from tests.test_house import FOLDERS, ORDER
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", papers.paper_pages(), ids=page_name)
 def test_the_page_of_a_paper_agrees_with_the_records(page: Path) -> None:
     """After an intended change, `make docs-pages` writes the page again."""
@@ -112,6 +113,7 @@ def test_files_and_folders_that_are_named_exist(page: Path) -> None:
         assert "PAPER" in path or (ROOT / path).exists(), path
 
 
+@pytest.mark.long
 def test_the_site_builds_without_warnings_and_without_other_hosts(tmp_path: Path) -> None:
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]

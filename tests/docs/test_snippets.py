@@ -31,7 +31,7 @@ def _in(language: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("page", "block"), found)
 
 
-@pytest.mark.trains
+@pytest.mark.long
 @pytest.mark.parametrize(
     "page", dict.fromkeys(name for name, block in BLOCKS if block.language in RUNNABLE and not block.not_run)
 )

@@ -14,6 +14,8 @@ import pytest
 import mislabel
 from tests.regression.command_line import call, call_for_json
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parent
 EXPECTED = json.loads((HERE / "old_store.json").read_text())
 SWEEPS = ("grid", "killed", "search")

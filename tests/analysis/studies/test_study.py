@@ -170,6 +170,7 @@ PLAIN = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plot", PLAIN)
 def test_optuna_plots_the_study(sweep: Sweep, plot: str) -> None:
     with plt.rc_context(), warnings.catch_warnings():

@@ -16,6 +16,8 @@ from mislabel.cluster.queue.queue import Queue, Ticket
 from mislabel.sweeps.errors import ExitCode
 from tests.bowls import bowl_spec
 
+pytestmark = pytest.mark.server
+
 ID = "bowls-0001"
 
 

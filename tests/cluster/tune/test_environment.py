@@ -7,6 +7,7 @@ import pytest
 from mislabel.cluster.tune.runner import configured
 
 
+@pytest.mark.long
 def test_importing_the_runner_leaves_the_environment_alone() -> None:
     script = "import os; before = dict(os.environ); import mislabel.cluster.tune.runner\n"
     script += "print(sorted(name for name in os.environ if name.startswith(('RAY_', 'TUNE_')) and name not in before))"

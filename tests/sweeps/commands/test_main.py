@@ -122,6 +122,7 @@ def test_what_is_only_looked_at_loads_nothing_heavy(folder: Path) -> None:
     assert loaded_by("wrong", folder=folder) == []
 
 
+@pytest.mark.long
 def test_the_whole_way_in_processes_of_their_own(folder: Path) -> None:
     """Stdout is data, stderr is talk; 0: done, 1: some runs failed, 2: wrong spec."""
     values = bowl_values(parameters={"trouble": {"values": [0, 1]}})
@@ -140,6 +141,7 @@ def test_the_whole_way_in_processes_of_their_own(folder: Path) -> None:
     assert wrong.stderr == "mislabel: bowls.yaml\n  --set seeds=0, seeds.count: 0 is not at least 1\n"
 
 
+@pytest.mark.long
 def test_output_that_nobody_reads_is_no_error(folder: Path) -> None:
     pipe = f"{MISLABEL} tasks --json | head -c 10"
     done = subprocess.run(["sh", "-c", pipe], cwd=folder, capture_output=True, text=True, check=True)

@@ -109,6 +109,7 @@ def test_a_search_runs_too(ran: Ran) -> None:
     assert len(said.out.splitlines()) == 5
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_an_interrupted_sweep_is_checkpointed_and_continued(
     folder: Path, write_spec: Write, ran: Ran, pace: Pace

@@ -75,6 +75,7 @@ def test_runs_fail_if_a_data_set_differs_from_the_drivers(store: Store, folder: 
     assert here[:15] != there[:15]
 
 
+@pytest.mark.long
 def test_runs_can_be_retried_once_the_data_set_is_corrected(store: Store) -> None:
     launch = launched(store)
     keep_dots(light=7)

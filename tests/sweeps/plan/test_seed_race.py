@@ -78,6 +78,7 @@ def test_a_small_difference_takes_more_seeds(store: Store) -> None:
     assert 4 < np.mean(counts) < 100
 
 
+@pytest.mark.long
 def test_the_best_cell_is_rarely_dropped(store: Store) -> None:
     """In the worst case, many others are as good and one of them leads by luck: at most one race in twenty."""
     cells = dict.fromkeys("abcdefghij", 0.0)

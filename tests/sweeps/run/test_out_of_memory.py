@@ -88,6 +88,7 @@ for work in (lambda: torch.zeros(16 << 30, dtype=torch.uint8), lambda: numpy.one
 """
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_a_failed_allocation_is_recognized() -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True)

@@ -287,6 +287,7 @@ def height(values: Values) -> float:
     return float((values["x"] - 3) ** 2 + math.log10(values["rate"] / 0.1) ** 2)
 
 
+@pytest.mark.long
 def test_a_search_finds_a_better_cell_than_random_proposals(store: Store) -> None:
     best: dict[str, list[float]] = {"model": [], "chance": []}
     for seed in range(4):

@@ -110,6 +110,7 @@ def test_the_same_seed_and_results_give_the_same_proposals(store: Store, method:
     assert not {p.cell for p in first} & {p.cell for p in other}
 
 
+@pytest.mark.long
 def test_another_process_proposes_the_same(store: Store) -> None:
     """Python orders sets of strings differently there."""
     script = (
@@ -123,6 +124,7 @@ def test_another_process_proposes_the_same(store: Store) -> None:
     assert done.stdout.strip() == str(here)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("result", [mean_of, troubled])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_killed_search_proposes_the_same_as_an_uninterrupted_one(store: Store, method: str, result: Result) -> None:
@@ -173,6 +175,7 @@ def test_trials_have_the_means(files: SweepFiles, method: str) -> None:
             assert trial.last_step == mean.stopped_at
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", SEVERAL)
 def test_several_objectives_are_learned_and_survive_a_restart(store: Store, method: str) -> None:
     changes: dict[str, Any] = {"metric": TWO}

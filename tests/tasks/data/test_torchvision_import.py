@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from mislabel.tasks.data.torchvision_import import vision
@@ -13,6 +14,7 @@ def test_torchvisions_parts_can_be_used() -> None:
     assert image.tolist() == [[[1, 0], [3, 2]]]
 
 
+@pytest.mark.long
 def test_torchvision_is_not_imported_before_it_is_used() -> None:
     modules = "mislabel.tasks.data.images, mislabel.tasks.images.build_network"
     script = f"import sys, {modules}; print('torchvision' in sys.modules)"

@@ -28,6 +28,7 @@ print(fresh, kept, held - pages())
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(allocator._glibc() is None, reason="the C library is not glibc")
 def test_freed_memory_is_reused_and_returned_at_the_end() -> None:
     said = subprocess.run([sys.executable, "-c", _FAULTS], capture_output=True, text=True, check=True).stdout

@@ -182,6 +182,7 @@ def test_mnist_trains_at_the_papers_size() -> None:
     assert end.metrics["active_share"][0] < start.metrics["active_share"][0] - 0.05
 
 
+@pytest.mark.long
 @pytest.mark.data("cifar10")
 def test_a_residual_network_memorizes_a_few_real_images() -> None:
     settings = {**RESNET, "data": "cifar10", "width": 8, "augmentation": "none", "drops": ""}

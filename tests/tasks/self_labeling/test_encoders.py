@@ -55,6 +55,7 @@ def test_small_resnets_end_with_features(network: str) -> None:
     assert not [name for name in f.backbone.weights if name.startswith(("output", "fc"))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("network", ["resnet18", "resnet50"])
 def test_torchvision_loads_a_backbone_with_imagenets_stem_and_gives_the_same_features(network: str) -> None:
     f = encoder(shape_of(network=network, depth=0, width=0, stem="imagenet"), (3, 32, 32))
