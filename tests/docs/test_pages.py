@@ -17,7 +17,8 @@ from docs.tools.reference import our_tasks, reference_pages
 from mislabel.analysis.claims.registry import CLAIMS
 from mislabel.analysis.statistics.estimate import Estimate
 from mislabel.sweeps.commands.main import COMMANDS
-from mislabel.sweeps.papers.bundled import experiments
+from mislabel.sweeps.papers.bundled import experiments, spec_path
+from mislabel.sweeps.spec.document import read_document
 from mislabel.sweeps.spec.model import EarlyTerminate, Method, Spec
 from tests.test_house import FOLDERS, ORDER
 
@@ -83,6 +84,14 @@ def test_the_guide_to_search_names_every_method_and_every_stopping_rule() -> Non
     named = set(re.findall(r"`([^`]+)`", "".join(re.findall(r"^\| (`[^|]*`) \|", _page("guides/search.md"), re.M))))
     for section, field in ((Method, "name"), (EarlyTerminate, "type")):
         assert set(get_args(section.model_fields[field].annotation)) <= named
+
+
+@pytest.mark.parametrize("paper", ["self-labeling", "clean-priority"])
+def test_the_guide_to_example_searches_shows_the_bundled_specs(paper: str) -> None:
+    (shown,) = (b for b in blocks_of(_page("guides/searches.md")) if b.file == f"{paper}-search.yaml")
+    bundled = read_document(Path(spec_path(f"{paper}/search")).read_text(), "bundled").values
+    del bundled["quick"]
+    assert read_document(shown.text, "shown").values == bundled
 
 
 def test_contributing_shows_the_order_of_the_packages() -> None:

@@ -1,5 +1,6 @@
-"""The bundled searches: what they search, and that their small versions run."""
+"""The bundled searches: what they search, that their small versions run, and that the records are of these specs."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from mislabel.sweeps.store.store import Store
 SEARCHES = [name for name in examples() if name.endswith("/search")]
 SANE = "self-labeling/search"
 BRANCHED = [name for name in SEARCHES if name != SANE]
+RECORDS = Path(__file__).parents[3] / "records"
 QUICK = pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
 
 
@@ -89,3 +91,16 @@ def test_a_small_search_with_branches_runs(name: str, store: Store) -> None:
     assert not run_sweep(spec, task, store, inline_host).failed
     runs = mislabel.load(store.address, spec.name).runs
     assert runs.groupby("init_scale")["learning_rate"].nunique().to_dict() == {0.3: 5, 1.0: 5}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_the_records_of_a_search_are_complete_and_come_from_its_small_version(name: str) -> None:
+    spec, _ = _read(name, quick=True)
+    sweep = mislabel.load(str(RECORDS), spec.name)
+    assert sweep.spec == spec
+    assert sweep.modified_runs.empty
+    cells = sweep.cells(spec.metric[0].name)
+    assert len(cells) == spec.budget.cells
+    assert cells["runs"].min() >= spec.seeds.count
+    assert cells["runs"].max() == spec.seeds.up_to, "no race decided earlier"
+    assert (cells["stopped"] > 0).any() == (spec.early_terminate is not None)
