@@ -9,7 +9,7 @@ import click
 
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.options import say
-from mislabel.sweeps.commands.screen import columns
+from mislabel.sweeps.commands.screen import columns, pairs
 from mislabel.sweeps.formatting import duration
 
 
@@ -128,11 +128,12 @@ def _show(state: Any, found: list[Any], queue: list[dict[str, Any]], mlflow: boo
         shown = [(q["name"], q["state"], q["owner"], str(q["priority"]), duration(q["seconds"])) for q in queue]
         click.echo("\n" + columns(shown, ("sweep", "state", "owner", "priority", "since")))
     facts = [
+        ("jobs", state.jobs),
         ("MLflow", state.mlflow + ("" if mlflow else "  (does not answer)")),
         ("store", state.store),
         ("sweeps at once", str(state.at_once)),
         ("versions", ", ".join(f"{name} {number}" for name, number in state.versions.items())),
     ]
-    click.echo("\n" + columns(facts, ("jobs", state.jobs)))
+    click.echo("\n" + pairs(facts))
     for name in state.dead():
         say(f"{name} has ended; run `mislabel cluster down`, then `mislabel cluster up`, to restart it")

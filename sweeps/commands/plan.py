@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mislabel.sweeps.commands import options
-from mislabel.sweeps.commands.screen import columns
+from mislabel.sweeps.commands.screen import pairs
 from mislabel.sweeps.formatting import amount, count, duration, estimated
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _text(plan: "Plan") -> str:
         rows = [row for row in rows if row[0] not in ("packs", "memory", "time")]
         if plan.missing:
             rows.append(("time", f"unknown: a pack wants {spec.resources.gpu:g} GPU, and this machine has none"))
-    return columns([row for row in rows[1:] if row[1]], rows[0])
+    return pairs([row for row in rows if row[1]])
 
 
 def _cells(plan: "Plan") -> str:

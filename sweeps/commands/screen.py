@@ -27,6 +27,12 @@ def columns(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
 
 
+def pairs(rows: Sequence[tuple[str, str]]) -> str:
+    """Names and their values, one pair per line."""
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
+
+
 def progress_text(driver: "Driver") -> str:
     """One line: runs done, running, failed, rate, time left, best cell so far."""
     from mislabel.sweeps.store.outcome import Status

@@ -6,7 +6,7 @@ import click
 
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.list import state_of
-from mislabel.sweeps.commands.screen import columns
+from mislabel.sweeps.commands.screen import pairs
 from mislabel.sweeps.formatting import duration
 
 
@@ -27,7 +27,7 @@ def command(name: str, store: str, as_json: bool) -> None:
         if as_json:
             options.put_json({"name": name, "state": waiting[name], "statuses": {}, "errors": {}})
         else:
-            click.echo(columns([("state", waiting[name])], ("sweep", name)))
+            click.echo(pairs([("sweep", name), ("state", waiting[name])]))
         return
     files = at.existing(name)
     progress = files.read_json("progress.json") or {}
@@ -49,7 +49,7 @@ def command(name: str, store: str, as_json: bool) -> None:
     if progress.get("stopped_because"):
         rows.append(("because", progress["stopped_because"]))
     rows.append(("updated", str(progress.get("updated_at", "never"))))
-    click.echo(columns(rows, ("sweep", name)))
+    click.echo(pairs([("sweep", name), *rows]))
     for run, error in list(errors.items())[:10]:
         options.say(f"run {run} failed: {error}")
     if state in ("died", "stopped"):

@@ -1,6 +1,6 @@
 import pytest
 
-from mislabel.sweeps.commands.screen import columns, progress_line, progress_text
+from mislabel.sweeps.commands.screen import columns, pairs, progress_line, progress_text
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared
@@ -14,6 +14,10 @@ def test_columns_are_aligned_with_numbers_to_the_right() -> None:
         "longer  1234",
     ]
     assert columns([], ("name", "n")) == "name  n"
+
+
+def test_values_of_pairs_are_aligned_to_the_left_although_all_are_numbers() -> None:
+    assert pairs([("cells", "4"), ("in store", "12")]).splitlines() == ["cells     4", "in store  12"]
 
 
 def test_progress_is_one_line(store: Store) -> None:
