@@ -79,7 +79,9 @@ def test_every_dependency_is_pinned_to_a_version_that_it_allows() -> None:
 
 def test_make_help_lists_every_target() -> None:
     targets = set(re.findall(r"^([a-z][\w-]*):(?!=)", MAKEFILE, re.MULTILINE))
-    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     described = dict(line.split(maxsplit=1) for line in shown.splitlines())
     assert {"help", "quickstart", "test", "test-all", "lint", "bench"} <= described.keys() == targets
     assert set(re.findall(r"[\w-]+", MAKEFILE.partition(".PHONY:")[2].partition("\n")[0])) == targets
