@@ -9,6 +9,8 @@ from mislabel.tasks.conformance import CHECKS
 from mislabel.tasks.registry import find_task, task_names
 from mislabel.tasks.task import Task
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", task_names())

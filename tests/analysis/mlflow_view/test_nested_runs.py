@@ -11,10 +11,9 @@ from mislabel.sweeps.store.store import Store
 from tests.analysis.mlflow_view.shown import MLFLOWS_OWN_WARNINGS, client_of, nested_runs, runs_table
 from tests.bowls import cut_short, run
 
-pytestmark = MLFLOWS_OWN_WARNINGS
+pytestmark = [pytest.mark.long, MLFLOWS_OWN_WARNINGS]
 
 
-@pytest.mark.long
 def test_a_curve_ends_where_the_first_run_was_stopped_in_the_mean_of_the_tables(store: Store, uri: str) -> None:
     files = run(store, parameters={"x": 1.0, "steps": 3, "frames": 4, "spacing": "linear"}).files
     cut_short(files, files.read("runs")["run_id"].to_pylist()[:1], 1)

@@ -12,6 +12,8 @@ from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store
 from tests.bowls import run
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:

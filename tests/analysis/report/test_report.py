@@ -15,6 +15,8 @@ from mislabel.sweeps.formatting import with_interval
 from mislabel.sweeps.store.store import Store
 from tests.bowls import cut_short, run
 
+pytestmark = pytest.mark.long
+
 TWO = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]
 EVEN: dict[str, Any] = {"frames": 11, "spacing": "linear"}
 VOID = ("meta", "br", "img", "link")
@@ -59,7 +61,6 @@ def made(store: Store, **changes: Any) -> Sweep:
     return mislabel.load(store.address, "bowls")
 
 
-@pytest.mark.long
 def test_a_report_is_one_file_with_everything_in_it(store: Store) -> None:
     parameters = {
         "x": {"min": -2, "max": 5}, "rate": {"min": 0.01, "max": 1, "scale": "log"}, "level": {"values": [1, 10]},
@@ -81,7 +82,6 @@ def test_a_report_is_one_file_with_everything_in_it(store: Store) -> None:
     assert "0.01 … 1 (log scale)" in text
 
 
-@pytest.mark.long
 def test_the_front_has_a_section(store: Store) -> None:
     sweep = made(store, parameters={"x": {"values": [0, 1, 2, 3]}, "level": {"values": [0, 10]}}, metric=TWO)
     text = Report(sweep).html()

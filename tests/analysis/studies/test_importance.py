@@ -17,6 +17,8 @@ from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.store import Store
 
+pytestmark = pytest.mark.long
+
 Cell = dict[str, Any]
 rng = np.random.default_rng
 
@@ -128,7 +130,6 @@ def test_other_methods_give_the_same_order_and_sum_to_one(sums: Sweep, method: s
     assert by_name(table)["c"] < 0.1
 
 
-@pytest.mark.long
 def test_ped_anova_uses_the_goal(store: Store) -> None:
     """For large a only a matters, for small a only b. The goal decides whether the best cells have small or large a."""
     cells = drawn(400, a=uniform, b=uniform)
@@ -215,7 +216,6 @@ def test_an_unknown_method_is_refused_with_a_suggestion(sums: Sweep) -> None:
         sums.importance(method="fanov")
 
 
-@pytest.mark.long
 def test_importances_of_thousands_of_cells_take_seconds(store: Store) -> None:
     cells = drawn(3000, a=uniform, b=uniform, c=uniform)
     sweep = written(store, cells, lambda p: p["a"] + p["b"], seeds=1, parameters=dict.fromkeys("abc", UNIT), **RANDOM)

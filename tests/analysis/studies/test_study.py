@@ -20,6 +20,8 @@ from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store
 from tests.bowls import bowl_spec, cut_short, run
 
+pytestmark = pytest.mark.long
+
 PARAMETERS: dict[str, Any] = {
     "x": {"values": [0, 1, 2]},
     "rate": {"min": 0.01, "max": 1, "scale": "log", "points": 3},
@@ -170,7 +172,6 @@ PLAIN = (
 )  # fmt: skip
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("plot", PLAIN)
 def test_optuna_plots_the_study(sweep: Sweep, plot: str) -> None:
     with plt.rc_context(), warnings.catch_warnings():

@@ -5,6 +5,8 @@ import pytest
 
 from tests.sweeps.commands.conftest import Mislabel, Said
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("file", ["a.png", "a.pdf", "a.svg"])
 def test_a_figure_is_drawn_into_the_file(mislabel: Mislabel, ran: Callable[..., Said], folder: Path, file: str) -> None:

@@ -5,6 +5,8 @@ import pytest
 
 from tests.sweeps.commands.conftest import Mislabel, Said
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def bowls(ran: Callable[..., Said]) -> None:

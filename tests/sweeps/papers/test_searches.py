@@ -15,6 +15,8 @@ from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store
 
+pytestmark = pytest.mark.long
+
 SEARCHES = [name for name in examples() if name.endswith("/search")]
 SANE = "self-labeling/search"
 BRANCHED = [name for name in SEARCHES if name != SANE]
@@ -70,7 +72,6 @@ def test_each_noise_rate_width_and_scale_has_its_own_search_over_the_learning_ra
         assert (branch.spec.budget.cells or 0) > spec.method.startup, "some cells are chosen from earlier results"
 
 
-@pytest.mark.long
 def test_the_small_search_of_sane_runs_and_stops_cells(store: Store) -> None:
     words = ["parameters.steps=6", "parameters.frames=4", "parameters.batch=8", "parameters.dictionary=16"]
     words += ["early_terminate.min_steps=2", "budget.cells=4", "seeds={count: 2, up_to: 4}", "parameters.samples=40"]

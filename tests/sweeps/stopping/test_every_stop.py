@@ -13,6 +13,8 @@ from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store
 from tests.bowls import curves_of, run, runs_of
 
+pytestmark = pytest.mark.long
+
 STEPS = 27
 # The final loss is lower the closer x is to 3.
 PARAMETERS: dict[str, Any] = {

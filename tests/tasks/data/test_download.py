@@ -14,6 +14,8 @@ from mislabel.tasks.data.catalogue import SOURCES
 from mislabel.tasks.data.download import FetchError, download
 from mislabel.tasks.data.torchvision_import import vision
 
+pytestmark = pytest.mark.long
+
 CONTENT = bytes(range(256)) * 4096
 MD5 = hashlib.md5(CONTENT).hexdigest()
 

@@ -22,8 +22,9 @@ from tests.tasks.images.small import (
     trained,
 )
 
+pytestmark = pytest.mark.long
 
-@pytest.mark.long
+
 @pytest.mark.parametrize("kind", SMALL)
 def test_a_network_learns_the_same_alone_and_in_a_pack(kind: str) -> None:
     network, lanes, state = small(kind)

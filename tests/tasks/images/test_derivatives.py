@@ -6,8 +6,9 @@ from mislabel.tasks.images.derivatives import along, gradients, linearized, samp
 from mislabel.tasks.images.network import Descent
 from tests.tasks.images.small import SMALL, WITHOUT_BATCH_NORM, batch, lanes_of, small, some_direction
 
+pytestmark = pytest.mark.long
 
-@pytest.mark.long
+
 @pytest.mark.parametrize("kind", SMALL)
 def test_the_gradients_of_samples_add_up(kind: str) -> None:
     network, _, state = small(kind)
@@ -28,7 +29,6 @@ def test_lanes_may_share_the_images_that_sample_gradients_are_of() -> None:
         torch.testing.assert_close(shared[name], each[name])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", SMALL)
 def test_the_derivative_along_a_direction_is_the_product_with_gradients(kind: str) -> None:
     network, _, state = small(kind)

@@ -18,6 +18,8 @@ from mislabel.tasks.images.image_training import ImageTraining
 from mislabel.tasks.images.network import Network
 from mislabel.tasks.lanes import Lanes
 
+pytestmark = pytest.mark.long
+
 
 @dataclass(frozen=True, kw_only=True)
 class Params(ImageTraining, NetworkParams):
@@ -204,7 +206,6 @@ def test_bfloat16_is_close(network: dict[str, Any]) -> None:
     assert any(not torch.equal(half[name], exact[name]) for name in half)
 
 
-@pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_compiled_networks_train_the_same() -> None:
     settings = [{"network": "cnn", "width": 4, "batch": 25, "learning_rate": rate} for rate in (0.1, 0.2)]

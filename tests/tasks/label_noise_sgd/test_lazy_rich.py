@@ -13,6 +13,8 @@ from mislabel.tasks.label_noise_sgd.lazy_rich import METRICS, TRAJECTORIES, Para
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack
 
+pytestmark = pytest.mark.long
+
 ALL = ", ".join(TRAJECTORIES)
 FC = Params(
     network="fc", depth=1, width=12, classes="0, 1", samples=6, test_samples=4, probes=5, learning_rate=0.3, sigma=0.7,

@@ -17,6 +17,8 @@ from mislabel.tasks.pack import Frame, Pack
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task
 
+pytestmark = pytest.mark.long
+
 SMALL = Params(
     width=12, samples=100, test_samples=50, steps=230, frames=3, learning_rate=0.05, drops="0.55, 2", drop=0.5,
     noise_rate=0.3, smoothing=0.1, precision="float64",
@@ -182,7 +184,6 @@ def test_mnist_trains_at_the_papers_size() -> None:
     assert end.metrics["active_share"][0] < start.metrics["active_share"][0] - 0.05
 
 
-@pytest.mark.long
 @pytest.mark.data("cifar10")
 def test_a_residual_network_memorizes_a_few_real_images() -> None:
     settings = {**RESNET, "data": "cifar10", "width": 8, "augmentation": "none", "drops": ""}

@@ -15,6 +15,8 @@ from mislabel.tasks.pack import Frame, Pack
 from mislabel.tasks.self_labeling.corrupted import Params, _crops, _data, _nearest, conflicts, task
 from tests.tasks import predictions
 
+pytestmark = pytest.mark.long
+
 SMALL = Params(
     samples=4,
     classes=3,

@@ -21,6 +21,8 @@ from mislabel.tasks.self_labeling.mixup import beta, partners
 from mislabel.tasks.self_labeling.sane import Params, _encoder, _losses, task
 from tests.bowls import CPU, MACHINE, runs_of
 
+pytestmark = pytest.mark.long
+
 SMALL = Params(
     samples=60, test_samples=20, batch=8, depth=2, width=4, embedding=6, dictionary=20, steps=12, precision="float64",
     m1=0.5, m2=4.0, iota=0.1, weight_decay=0.01, learning_rate=0.2,
