@@ -18,6 +18,7 @@ from mislabel.sweeps.statistics import (
     curve_table,
     cut_at,
     first_stops,
+    half_width,
     mean,
     measured_frames,
     summaries,
@@ -175,6 +176,60 @@ def test_a_curve_counts_the_runs_with_a_value_at_each_step() -> None:
     )
     curve = curve_table(frames.assign(x=0), "loss", ["x"])
     assert curve[["step", "runs", "n"]].to_numpy().tolist() == [[0, 3, 2], [1, 1, 1]]
+
+
+def conditional_runs() -> pd.DataFrame:
+    """Two seeds of three cells, not in order. The cell without refinery has no `tau`; no cell has the category `q`."""
+    refinery = pd.Categorical(["p", "p", "none", "none", "both", "both"], categories=["none", "p", "q", "both"])
+    return runs_table(
+        cell_id=[*"bbaacc"], seed=[0, 1] * 3, refinery=refinery, tau=[0.5, 0.5, math.nan, math.nan, 0.1, 0.1],
+        loss=[1.0, 3.0, 5.0, 7.0, 9.0, 9.0], step=[10, 20, 30, 30, 40, 40],
+        status=["stopped", "stopped", "done", "done", "done", "done"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("by", "keys"),
+    [("tau", [0.1, 0.5, None]), ("refinery", ["none", "p", "both"]), ("cell_id", ["a", "b", "c"])],
+)
+def test_rows_are_sorted_and_include_cells_without_the_parameter(by: str, keys: list[Any]) -> None:
+    found = cell_table(conditional_runs(), "loss", [by])
+    assert [None if pd.isna(key) else key for key in found[by]] == keys
+    means = {0.1: 9.0, 0.5: 2.0, None: 6.0, "none": 6.0, "p": 2.0, "both": 9.0, "a": 6.0, "b": 2.0, "c": 9.0}
+    assert found["mean"].tolist() == [means[key] for key in keys]
+    last = {9.0: 40, 2.0: 20, 6.0: 30}
+    assert found["step"].tolist() == [last[center] for center in found["mean"]]
+    assert found["stopped"].tolist() == [2 if center == 2.0 else 0 for center in found["mean"]]
+
+
+def test_a_table_by_step_has_the_steps_once() -> None:
+    found = cell_table(conditional_runs(), "loss", ["cell_id", "step"])
+    assert [*zip(found["cell_id"], found["step"], strict=True)] == [("a", 30), ("b", 10), ("b", 20), ("c", 40)]
+
+
+@pytest.mark.parametrize("by", ["tau", "refinery"])
+def test_the_first_stop_is_that_of_the_group(by: str) -> None:
+    runs = conditional_runs().assign(status="stopped")
+    assert first_stops(runs, [by]).tolist() == [10, 10, 30, 30, 40, 40]
+
+
+@pytest.mark.parametrize("by", ["tau", "refinery"])
+def test_a_curve_includes_cells_without_the_parameter(by: str) -> None:
+    found = curve_table(conditional_runs().assign(step=5), "loss", [by])
+    assert sorted(found["mean"]) == [2.0, 6.0, 9.0]
+    assert found["runs"].tolist() == [2, 2, 2]
+
+
+def test_a_seed_alone_in_its_cell_does_not_narrow_the_interval_of_a_row() -> None:
+    runs = runs_table(cell_id=[*"aab"], seed=[0, 1, 2], x=0, loss=[1.0, 3.0, 9.0])
+    (row,) = summaries(runs, "loss", ["x"]).to_dict("records")
+    assert (row["mean"], row["n"]) == (5.5, 3)
+    assert row["std"] == pytest.approx(math.sqrt(2))  # of the deviations -1 and 1
+
+
+def test_one_value_has_no_interval() -> None:
+    found = half_width(1.0, [1, 2])
+    assert [math.isnan(half) for half in found] == [True, False]
 
 
 def test_the_given_table_is_not_changed() -> None:
