@@ -63,6 +63,24 @@ class WrongStoreError(StoreError):
     retry = False
 
 
+class LeaseLostError(StoreError):
+    """Another driver took over the sweep. This one must not write any more; what it has finished is kept."""
+
+    retry = False
+
+
+class DamagedFileError(StoreError):
+    """A file of the store has a content that can't be used, or is a folder."""
+
+    retry = False
+
+
+class AccessError(StoreError):
+    """The store denies access."""
+
+    retry = False
+
+
 class SweepBusyError(MislabelError):
     """Another process is running this sweep."""
 
@@ -72,6 +90,13 @@ class SweepBusyError(MislabelError):
 class UnreachableError(MislabelError):
     """A server of the cluster does not answer."""
 
+    retry = True
+
+
+class RayLostError(MislabelError):
+    """Ray ended or became unreachable while a sweep was running. The same command continues."""
+
+    exit_code = ExitCode.FAILED
     retry = True
 
 

@@ -15,9 +15,9 @@ from mislabel.sweeps.run.launch import Launch, Machine, prepare, run_inline
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.cell_means import Means
+from mislabel.sweeps.store.parts import TABLES
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store, SweepFiles
-from mislabel.sweeps.store.tables import TABLES
 from mislabel.tasks.registry import find_task
 
 CPU = torch.device("cpu")
@@ -49,7 +49,8 @@ def bowl_spec(**changes: Any) -> Spec:
 
 def prepared(store: Store, retry: bool = False, machine: Machine = MACHINE, **changes: Any) -> Launch:
     spec = bowl_spec(**changes)
-    return prepare(spec, find_task(spec.task), store, retry).start(machine)
+    # Launches that a test left half-way count as dead.
+    return prepare(spec, find_task(spec.task), store, retry, take_over=True).start(machine)
 
 
 def run(store: Store, show: Callable[[Launch], None] | None = None, retry: bool = False, **changes: Any) -> Launch:
@@ -89,10 +90,8 @@ def cut_short(files: SweepFiles, runs: Sequence[str], step: int) -> None:
     for row in rows["runs"]:
         if row["run_id"] in runs:
             row.update(last[row["run_id"], step], status="stopped")
-    for table in TABLES:
-        for part in files.parts(table):
-            files.remove(f"{table}/{part}.parquet")
-    files.write_part("cut", {name: pa.Table.from_pylist(rows[name], tables[name].schema) for name in TABLES})
+    changed = {name: pa.Table.from_pylist(rows[name], tables[name].schema) for name in TABLES}
+    files.write_results(changed, replaces=files.parts("runs"))
 
 
 def runs_of(files: SweepFiles) -> pd.DataFrame:

@@ -22,7 +22,14 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # A module imports from its own package and from packages above it in this list. Packages on one line are independent.
 ORDER = [
     ["mislabel.tasks"],
-    ["mislabel.sweeps.errors", "mislabel.sweeps.ids", "mislabel.sweeps.statistics", "mislabel.sweeps.formatting"],
+    [
+        "mislabel.sweeps.errors",
+        "mislabel.sweeps.ids",
+        "mislabel.sweeps.redaction",
+        "mislabel.sweeps.statistics",
+        "mislabel.sweeps.formatting",
+        "mislabel.sweeps.process",
+    ],
     ["mislabel.sweeps.spec"],
     ["mislabel.sweeps.cells"],
     ["mislabel.sweeps.store"],

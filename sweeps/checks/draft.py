@@ -7,6 +7,7 @@ that a mistake in one item hides none in the next.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 
 from mislabel.sweeps.cells import ranges
 from mislabel.sweeps.cells.space import Space
+from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.condition import ExpressionError, parse_expression
 from mislabel.sweeps.spec.document import Path, read_value, text_from_value
 from mislabel.sweeps.spec.messages import Mistake, hint_from, mistakes_in, unknown_name, whole
@@ -24,6 +26,8 @@ from mislabel.tasks.registry import find_task, task_names
 from mislabel.tasks.task import Task
 
 _LARGEST_INT = 2**63 - 1
+# Each frame is a row of the store, per run, and the steps of all frames are in memory.
+_MOST_FRAMES = 1_000_000
 
 
 class Draft:
@@ -149,11 +153,14 @@ def _scalars(value: Any) -> dict[Path, Any]:
 def _problem(parameter: Parameter, value: Value) -> str | None:
     problem = parameter.problem(value)
     if problem and isinstance(value, str) and "," in value:
-        values = [read_value(part, "") for part in value.split(",")]
-        if not any(parameter.problem(each) for each in values):
-            return f"{problem}; to try several values, write {{values: {text_from_value(values, flow=True)}}}"
+        with suppress(SpecError):  # the parts need not be YAML
+            values = [read_value(part, "") for part in value.split(",")]
+            if not any(parameter.problem(each) for each in values):
+                return f"{problem}; to try several values, write {{values: {text_from_value(values, flow=True)}}}"
     if parameter.type is int and not problem and abs(float(value)) > _LARGEST_INT:
         return f"{value!r} does not fit into 64 bits; give a smaller number"
+    if parameter.name == "frames" and not problem and float(value) > _MOST_FRAMES:
+        return f"{value!r} is more than {_MOST_FRAMES:,} measurements; give fewer"
     return problem
 
 

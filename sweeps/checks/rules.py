@@ -13,7 +13,7 @@ from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.checks.draft import Draft
 from mislabel.sweeps.spec.document import Path
 from mislabel.sweeps.spec.messages import Mistake, hint_from
-from mislabel.sweeps.spec.model import Axis, Spec
+from mislabel.sweeps.spec.model import MOST_CELLS, Axis, Spec
 from mislabel.sweeps.stopping.rules import decision_steps, shortest_run
 from mislabel.tasks.parameters import Parameter, Value
 from mislabel.tasks.task import Task
@@ -21,8 +21,6 @@ from mislabel.tasks.training import measured_steps
 
 # A grid walks an integer range without points value by value, up to this length.
 LONGEST_WALK = 10_000
-# Planning walks through the whole grid; this many cells take a few minutes.
-LARGEST_GRID = 100_000_000
 # Each branch is a separate search.
 MOST_BRANCHES = 10_000
 # Scipy's Sobol sequences have at most this many dimensions.
@@ -212,8 +210,8 @@ def _size(space: Space) -> Iterator[Mistake]:
     if method == "qmc" and len(space.dimensions) > MOST_DIMENSIONS:
         text = f"a Sobol sequence has at most {MOST_DIMENSIONS:,} dimensions, not {len(space.dimensions):,}; use random"
         yield Mistake(("method",), text)
-    if method == "grid" and space.grid_size > LARGEST_GRID:
-        text = f"make a grid of {space.grid_size:,} cells, more than {LARGEST_GRID:,}; give fewer values, or use random"
+    if method == "grid" and space.grid_size > MOST_CELLS:
+        text = f"make a grid of {space.grid_size:,} cells, more than {MOST_CELLS:,}; give fewer values, or use random"
         yield Mistake(("parameters",), text)
     count = math.prod(len(space.candidates(group[0])) for group in groups)
     if count > MOST_BRANCHES:

@@ -11,6 +11,7 @@ from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.options import say
 from mislabel.sweeps.commands.screen import columns, pairs
 from mislabel.sweeps.formatting import duration
+from mislabel.sweeps.redaction import redacted
 
 
 @click.group()
@@ -33,7 +34,8 @@ def command() -> None:
 @options.data
 @click.option(
     "--mlflow-backend", envvar="MISLABEL_MLFLOW_BACKEND", show_envvar=True, metavar="URI",
-    help="MLflow's database, such as postgresql://…. Default: a SQLite file in the store.",
+    help="MLflow's database, such as postgresql://…; with a password, use the variable. Default: a SQLite file in the "
+    "store.",
 )  # fmt: skip
 @click.option("--sweeps", type=click.IntRange(1), default=2, show_default=True, help="Sweeps to run at the same time.")
 @click.option("--cpus", type=click.IntRange(0), help="CPU cores of this machine to use. Default: all.")
@@ -107,7 +109,7 @@ def status(as_json: bool) -> None:
     mlflow = bool(state.mlflow) and mlflow_server.answers(state.mlflow)
     queue = [entry.to_json() for entry in entries(folder, state)]
     if as_json:
-        addresses = {"jobs": state.jobs, "ray": state.ray, "mlflow": state.mlflow, "mlflow_answers": mlflow}
+        addresses = {"jobs": state.jobs, "ray": state.ray, "mlflow": redacted(state.mlflow), "mlflow_answers": mlflow}
         shown = {**addresses, "store": state.store, "at_once": state.at_once, "versions": state.versions}
         differing = {node.host: other for node in found if (other := node.differing(state.versions))}
         options.put_json({**shown, "nodes": [asdict(node) for node in found], "sweeps": queue, "differing": differing})
@@ -129,7 +131,7 @@ def _show(state: Any, found: list[Any], queue: list[dict[str, Any]], mlflow: boo
         click.echo("\n" + columns(shown, ("sweep", "state", "owner", "priority", "since")))
     facts = [
         ("jobs", state.jobs),
-        ("MLflow", state.mlflow + ("" if mlflow else "  (does not answer)")),
+        ("MLflow", redacted(state.mlflow) + ("" if mlflow else "  (does not answer)")),
         ("store", state.store),
         ("sweeps at once", str(state.at_once)),
         ("versions", ", ".join(f"{name} {number}" for name, number in state.versions.items())),

@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.errors import ExitCode
+from mislabel.sweeps.redaction import redacted
 
 # What users import in their own tasks and notebooks.
 _IMPORTS = ("torch", "torchvision", "numpy", "pandas", "pyarrow", "matplotlib", "optuna", "plotly", "mlflow", "ray")
@@ -32,8 +33,9 @@ class Broken(Exception):
 def command(store: str, as_json: bool) -> int:
     """Check imports, versions, devices, the store, training and Ray by using each briefly.
 
-    Every library is imported in a new Python, as a script of yours would import it. A check that fails says how to fix
-    it. Exit code 1 if a check fails.
+    Every library is imported in a new Python, as a script of yours would import it. All tables of all sweeps in the
+    store are read and compared with their checksums. A check that fails says how to fix it. Exit code 1 if a check
+    fails.
     """
     checks: dict[str, Callable[[], str]] = {
         "python": lambda: sys.version.split()[0],
@@ -42,6 +44,7 @@ def command(store: str, as_json: bool) -> int:
         "tasks": _tasks,
         "torch": _torch,
         "store": lambda: _store(store),
+        **{f"sweep {name}": partial(_sweep, store, name) for name in _sweeps(store)},
         "training": _training,
         "ray": _ray,
     }
@@ -62,10 +65,10 @@ def _row(name: str, check: Callable[[], str]) -> dict[str, str]:
     try:
         return {"check": name, "state": "ok", "detail": check(), "fix": ""}
     except Broken as broken:
-        return {"check": name, "state": "fails", "detail": str(broken), "fix": broken.fix}
+        return {"check": name, "state": "fails", "detail": redacted(str(broken)), "fix": broken.fix}
     except Exception as error:
         detail = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-        return {"check": name, "state": "fails", "detail": detail, "fix": ""}
+        return {"check": name, "state": "fails", "detail": redacted(detail), "fix": ""}
 
 
 def requirements() -> dict[str, Requirement]:
@@ -131,8 +134,8 @@ def _torch() -> str:
 
 def _store(address: str) -> str:
     """Check that the store can be written, without creating it."""
+    from mislabel.sweeps.store.parts import SCHEMA
     from mislabel.sweeps.store.store import Store
-    from mislabel.sweeps.store.tables import SCHEMA
 
     store = Store(address)
     if store.folder and not os.path.isdir(store.folder):
@@ -144,6 +147,36 @@ def _store(address: str) -> str:
         return f"{address} (does not exist yet, layout {SCHEMA})"
     store.prepare()
     return f"{address}, {len(store.names())} sweeps, layout {SCHEMA}"
+
+
+def _sweeps(address: str) -> list[str]:
+    """The sweeps of the store; none if it can't be opened, which the check of the store reports."""
+    from mislabel.sweeps.errors import StoreError
+    from mislabel.sweeps.store.store import Store
+
+    try:
+        return Store(address).names()
+    except StoreError:
+        return []
+
+
+def _sweep(address: str, name: str) -> str:
+    """Compare all tables of the sweep with their checksums."""
+    from mislabel.sweeps.commands.screen import counting
+    from mislabel.sweeps.formatting import count
+    from mislabel.sweeps.store.parts import generation_of
+    from mislabel.sweeps.store.store import Store
+
+    files = Store(address).sweep(name)
+    with counting(f"checking {name}") as checked:
+        damage = files.damage(whole=True, checked=checked)
+    if damage:
+        detail = "; ".join(f"{path} {problem}" for path, problem in damage.items())
+        raise Broken(detail, "`mislabel run` with the sweep's spec sets damaged parts aside and runs their runs again")
+    parts = files.parts("runs")
+    unchecked = [part for part in parts if generation_of(part) < 0]
+    note = f"; {len(unchecked):,} written by an earlier version, without checksums" if unchecked else ""
+    return f"{count(len(parts), 'part')} of tables, no damage{note}"
 
 
 def _training() -> str:

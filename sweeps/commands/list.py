@@ -1,11 +1,15 @@
 """`mislabel list`: list the sweeps of a store."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.screen import columns
+
+if TYPE_CHECKING:
+    from mislabel.sweeps.store.store import Store
 
 
 @click.command(cls=options.Query)
@@ -18,8 +22,8 @@ def command(store: str, as_json: bool) -> None:
 
     at = Store(store)
     waiting = {entry.ticket.sweep: entry.text for entry in entries_of_store(store) if entry.before is not None}
-    progress = {name: at.sweep(name).read_json("progress.json") or {} for name in at.names() if name not in waiting}
-    states = {name: state_of(values) for name, values in progress.items()} | waiting
+    progress = {name: at.sweep(name).progress() for name in at.names() if name not in waiting}
+    states = states_of(at, progress) | waiting
     keys = ("done", "runs", "updated_at")
     rows = [
         {"name": name, "state": state, **{key: progress.get(name, {}).get(key) for key in keys}}
@@ -35,9 +39,11 @@ def command(store: str, as_json: bool) -> None:
     click.echo(columns(shown, ("sweep", "state", "done", "runs", "last update")))
 
 
-def state_of(progress: dict[str, Any]) -> str:
-    """The sweep's state: running, done, stopped, or died if the driver ended without recording its end."""
-    from mislabel.sweeps.run.heartbeat import alive
+def states_of(store: "Store", progress: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The states of sweeps: running, done, stopped, or died if the driver ended without recording its end."""
+    from mislabel.sweeps.store.lease import running_among
 
-    state = str(progress.get("state", "not started"))
-    return "died" if state == "running" and not alive(progress) else state
+    states = {name: str(values.get("state", "not started")) for name, values in progress.items()}
+    begun = [name for name, state in states.items() if state == "running"]
+    running = running_among([store.sweep(name) for name in begun])
+    return states | {name: "died" for name in begun if name not in running}

@@ -1,15 +1,18 @@
 """The command line: one small module per command, imported when it is called."""
 
 import importlib
+import io
 import logging
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from mislabel.sweeps.errors import ExitCode, MislabelError, nearest
+from mislabel.sweeps.errors import ExitCode, MislabelError, RayLostError, nearest
+from mislabel.sweeps.redaction import has_secret, redacted
 
 COMMANDS = {
     "run": "Run a sweep on this machine, or continue it.",
@@ -84,32 +87,83 @@ def cli(debug: bool, verbose: bool) -> None:
 
 class _Stderr(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(record.getMessage(), err=True)
+        if record.name != "mislabel.details":  # see sweeps.run.sweep_log, which takes long to import
+            click.echo(redacted(record.getMessage()), err=True)
+
+
+# Options that take an address that may contain a password, and the variables that replace them.
+_PRIVATE = {"--mlflow": "MLFLOW_TRACKING_URI", "--mlflow-backend": "MISLABEL_MLFLOW_BACKEND"}
+
+
+def without_secrets(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The arguments without options that contain a secret, and the environment variables that replace them."""
+    words, variables = list(arguments), {}
+    for i in reversed(range(len(words))):
+        option, is_one_word, value = words[i].partition("=")
+        value = value if is_one_word else "".join(words[i + 1 : i + 2])
+        if option in _PRIVATE and has_secret(value):
+            variables[_PRIVATE[option]] = value
+            del words[i : i + (1 if is_one_word else 2)]
+    return words, variables
+
+
+def _hide_secrets() -> None:
+    """Start this program again if its command line contains a secret, with the secret in the environment.
+
+    All users of a machine can see command lines, and Ray stores that of a driver. Only the same user can see a
+    process's environment.
+    """
+    words, variables = without_secrets(sys.argv[1:])
+    # In an embedded Python, the process's command line is not ours.
+    if not variables or sys.orig_argv[-len(sys.argv[1:]) :] != sys.argv[1:]:
+        return
+    for option, variable in _PRIVATE.items():
+        if variable in variables:
+            advice = f"change it, and set {variable} instead of {option}"
+            click.echo(f"{option}: other users and the shell's history may have seen this password; {advice}", err=True)
+    before = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv[1:])]
+    os.execve(sys.executable, [*before, *words], {**os.environ, **variables})
 
 
 def main() -> None:
+    _hide_secrets()
     debug = "--debug" in sys.argv
     try:
         sys.exit(cli.main(standalone_mode=False) or ExitCode.DONE)
     except (click.exceptions.Abort, KeyboardInterrupt):
         sys.exit(ExitCode.INTERRUPTED)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        click.echo(redacted(shown.getvalue()), nl=False, err=True)
         sys.exit(ExitCode.WRONG)
     except MislabelError as error:
-        if debug:
-            raise
-        click.echo(f"mislabel: {error}", err=True)
+        click.echo(redacted(traceback.format_exc() if debug else f"mislabel: {error}"), err=True)
+        from mislabel.cluster.jobs.crash import is_denied
         from mislabel.cluster.queue.fair_share import TICKET
 
         # A driver that the head's queue started asks to be restarted if the error may pass.
-        sys.exit(ExitCode.CRASHED if error.retry and TICKET in os.environ else error.exit_code)
+        may_pass = error.retry and not is_denied(error)
+        code = ExitCode.CRASHED if may_pass and TICKET in os.environ else error.exit_code
+        if isinstance(error, RayLostError):
+            _exit_now(code)
+        sys.exit(code)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(ExitCode.FAILED)
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        click.echo(redacted(traceback.format_exc()), nl=False, err=True)
+        from mislabel.cluster.jobs.crash import note_crash
+
+        note_crash(error)
         sys.exit(ExitCode.CRASHED)
+
+
+def _exit_now(code: int) -> None:
+    """End without waiting for threads: a thread that waits for a lost Ray may never end."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

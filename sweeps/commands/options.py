@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.redaction import redacted
 
 store = click.option(
     "--store", default="results", envvar="MISLABEL_STORE", show_default=True, show_envvar=True, metavar="ADDRESS",
@@ -24,7 +25,7 @@ sets = click.option(
 )  # fmt: skip
 mlflow = click.option(
     "--mlflow", "tracking_uri", default=None, envvar="MLFLOW_TRACKING_URI", show_envvar=True, metavar="URI",
-    help="MLflow tracking address; by default a SQLite file in the store.",
+    help="MLflow tracking address; with a password, use the variable. Default: a SQLite file in the store.",
 )  # fmt: skip
 quick = click.option("--quick", is_flag=True, help="Apply the spec's section `quick`, which makes the sweep small.")
 CLUSTER: dict[str, Any] = {"envvar": "MISLABEL_CLUSTER", "show_envvar": True, "metavar": "ADDRESS"}
@@ -119,8 +120,8 @@ def _store_here(default: str) -> str:
 
 
 def say(text: str) -> None:
-    """Print a message to stderr; stdout is for data."""
-    click.echo(text, err=True)
+    """Print a message to stderr, without secrets; stdout is for data."""
+    click.echo(redacted(text), err=True)
 
 
 def write_file(path: str, data: bytes, message: str) -> None:

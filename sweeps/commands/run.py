@@ -1,7 +1,6 @@
 """`mislabel run`: run a sweep on this machine or on a Ray cluster, or continue one."""
 
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -42,11 +41,17 @@ _log = logging.getLogger(__name__)
     "machines. Default: as many as there is room for.",
 )  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="Also run the runs that failed before.")
+@click.option(
+    "--take-over", is_flag=True,
+    help="Run the sweep even if another driver seems to run it. That driver stops at its next write. What it has "
+    "finished is kept; what it is training is lost.",
+)  # fmt: skip
 @click.option("--no-mlflow", is_flag=True, help="Write no MLflow view now; `mislabel sync` writes it later.")
 @options.as_json
 def command(
     spec: str, store: str, tracking_uri: str | None, overrides: tuple[str, ...], quick: bool, inline: bool,
-    address: str | None, workers: int | None, retry_failed: bool, no_mlflow: bool, as_json: bool,
+    address: str | None, workers: int | None, retry_failed: bool, take_over: bool, no_mlflow: bool,
+    as_json: bool,
 ) -> int:  # fmt: skip
     """Run the sweep of a spec: every run that the store does not have yet.
 
@@ -70,7 +75,7 @@ def command(
         refuse_where_no_ray_answers(address)
     at = Store(store)
     uri = None if no_mlflow or read.track.per == "none" else tracking_uri_of(at, tracking_uri)
-    code = run_and_report(read, task, at, Venue(inline, address, workers), uri, retry_failed)
+    code = run_and_report(read, task, at, Venue(inline, address, workers), uri, retry_failed, take_over)
     if at.sweep(read.name).parts("curves"):
         import mislabel
         from mislabel.analysis.statistics.ranking import ranked
@@ -88,12 +93,13 @@ def command(
 
 
 def run_and_report(
-    spec: "Spec", task: Any, store: "Store", venue: "Venue", tracking_uri: str | None, retry_failed: bool = False
-) -> ExitCode:
+    spec: "Spec", task: Any, store: "Store", venue: "Venue", tracking_uri: str | None, retry_failed: bool = False,
+    take_over: bool = False,
+) -> ExitCode:  # fmt: skip
     """Run the sweep with a progress bar and an MLflow view; returns the exit code."""
     from mislabel.sweeps.run.launch import run_sweep
 
-    result = run_sweep(spec, task, store, venue.host, retry_failed, partial(_showing, tracking_uri))
+    result = run_sweep(spec, task, store, venue.host, retry_failed, partial(_showing, tracking_uri), take_over)
     reason = result.driver.stop_reason if result.driver else None
     if reason and reason.exit_code is not None:
         return reason.exit_code
@@ -130,13 +136,6 @@ class Venue:
             yield
             return
         say("starting Ray on this machine …" if self.address is None else f"joining Ray at {self.address} …")
-        from mislabel.cluster.head_state import Folder, read_state
-
-        folder = Folder.here()
-        state = read_state(folder) if self.address is not None else None
-        if state is not None and state.ray == self.address:
-            # Its head runs on this machine. Ray reads these variables when it is imported.
-            os.environ.update(state.environment(folder))
         from mislabel.cluster.tune.runner import connected
 
         with connected(self.address):

@@ -5,7 +5,7 @@ from collections import Counter
 import click
 
 from mislabel.sweeps.commands import options
-from mislabel.sweeps.commands.list import state_of
+from mislabel.sweeps.commands.list import states_of
 from mislabel.sweeps.commands.screen import pairs
 from mislabel.sweeps.formatting import duration
 
@@ -30,11 +30,11 @@ def command(name: str, store: str, as_json: bool) -> None:
             click.echo(pairs([("sweep", name), ("state", waiting[name])]))
         return
     files = at.existing(name)
-    progress = files.read_json("progress.json") or {}
+    progress = files.progress()
     runs = files.read("runs", ["run_id", "status", "error"]).to_pylist() if files.parts("runs") else []
     statuses = Counter(run["status"] for run in runs)
     errors = {run["run_id"]: run["error"].splitlines()[0] for run in runs if run["error"]}
-    state = state_of(progress)
+    state = states_of(at, {name: progress})[name]
     if as_json:
         keys = ("cells", "runs", "running", "seconds_left", "updated_at", "stopped_because")
         shown = {key: progress.get(key) for key in keys}

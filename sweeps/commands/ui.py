@@ -33,9 +33,10 @@ def command(store: str, tracking_uri: str | None, port: int) -> None:
             options.say(f"  {name}: {server}/{page}")
     if serve:
         # One worker: MLflow's default of four takes a minute to start on a small machine.
-        words = ["ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", server.rsplit(":", 1)[1]]
-        command = [sys.executable, "-P", "-m", "mlflow", *words, "--workers", "1"]
-        os.execve(sys.executable, command, {**os.environ, "PYTHONSAFEPATH": "1"})
+        words = ["ui", "--host", "127.0.0.1", "--port", server.rsplit(":", 1)[1], "--workers", "1"]
+        # All users can see command lines, and the address may contain a password.
+        environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": uri, "PYTHONSAFEPATH": "1"}
+        os.execve(sys.executable, [sys.executable, "-P", "-m", "mlflow", *words], environment)
 
 
 def _free_port(wanted: int) -> int:

@@ -5,7 +5,8 @@ and the shapes that a search proposes.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mislabel.sweeps.cells.space import Cells
@@ -74,7 +75,10 @@ class Backlog:
         """The missing runs of these cells as packs: one pack per checkpoint, then packs of the planned sizes."""
         if self.plan.checkpoints:
             yield from self._resumed(cells())
-        yield from self._new(cells())
+        with_gaps = self._with_gaps(cells) if self.index.count else set()
+        for _, pack in self._cut(cells(), with_gaps):
+            if pack.rows:
+                yield self._order(pack.rows)
 
     def _resumed(self, chunks: Iterable[Cells]) -> Iterator[PackOrder]:
         """The runs with a checkpoint, together with the other runs of that checkpoint."""
@@ -88,22 +92,42 @@ class Backlog:
         for pack, rows in sorted(held.items()):
             yield self._order(rows, resume=(pack,))
 
-    def _new(self, chunks: Iterable[Cells]) -> Iterator[PackOrder]:
+    def _with_gaps(self, cells: Callable[[], Iterable[Cells]]) -> set[Shape]:
+        """The shapes whose packs are cut as if nothing were stored: lanes of ended runs stay empty.
+
+        A run is rounded differently in other packs. If a pack lost a lane before a crash, because the run diverged, the
+        runs of all following packs would else move up. But if a pack has both finished and missing runs, the sweep was
+        widened. Then packs are filled, which needs fewer of them.
+        """
+        shapes = set(self.groups)
+        for shape, pack in self._cut(cells(), self.groups):
+            if pack.rows and pack.has_finished:
+                shapes.discard(shape)
+        return shapes
+
+    def _cut(self, chunks: Iterable[Cells], with_gaps: Container[Shape]) -> Iterator[tuple[Shape, "_Filled"]]:
         """Packs of one shape each. If a rule compares cells, a cell that does not fit into a pack starts a new one."""
         rule = self.plan.spec.early_terminate
         whole_cells = rule is not None and rule.per == "cell"
-        filling: dict[Shape, list[Row]] = defaultdict(list)
+        filling: dict[Shape, _Filled] = defaultdict(_Filled)
         for cells in chunks:
             for i, shape in enumerate(shapes_of(self.plan.task, cells)):
-                seeds, size = self.missing_seeds(cells.ids[i]), self.groups[shape].size
-                if whole_cells and filling[shape] and len(seeds) <= size < len(filling[shape]) + len(seeds):
-                    yield self._order(filling.pop(shape))
+                cell, size = cells.ids[i], self.groups[shape].size
+                missing = self.missing_seeds(cell)
+                finished = self.index.finished_seeds(cell) if len(missing) < len(self.seeding.of(cell)) else ()
+                seeds = self.seeding.of(cell) if shape in with_gaps else missing
+                if whole_cells and filling[shape].lanes and len(seeds) <= size < filling[shape].lanes + len(seeds):
+                    yield shape, filling.pop(shape)
+                wanted = set(missing)
                 for seed in seeds:
-                    filling[shape].append((cells, i, seed))
-                    if len(filling[shape]) == size:
-                        yield self._order(filling.pop(shape))
-        for rows in filter(None, filling.values()):
-            yield self._order(rows)
+                    pack = filling[shape]
+                    pack.lanes += 1
+                    if seed in wanted:
+                        pack.rows.append((cells, i, seed))
+                    pack.has_finished |= seed in finished
+                    if pack.lanes == size:
+                        yield shape, filling.pop(shape)
+        yield from filling.items()
 
     def _order(self, rows: list[Row], resume: tuple[str, ...] = ()) -> PackOrder:
         first, task = rows[0][0], self.plan.task
@@ -127,6 +151,17 @@ class Backlog:
             data=self.plan.data,
             commit=self.plan.commit,
         )
+
+
+@dataclass
+class _Filled:
+    """A pack that is being filled."""
+
+    rows: list[Row] = field(default_factory=list)
+    lanes: int = 0
+    """The runs, and gaps for runs that need not be run."""
+    has_finished: bool = False
+    """Whether a gap belongs to a run that was trained to its last step."""
 
 
 class Parked(NamedTuple):

@@ -10,9 +10,10 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, TypeAdapter
 
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.device import allocator
@@ -38,15 +39,19 @@ _LONGEST_IN_ALL_SECONDS = 15.0
 _LONGEST_PACK_SECONDS = 600.0
 
 
+_Positive = Annotated[int, Field(gt=0)]
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 @dataclass(frozen=True)
 class Speed:
     """The measurements of one shape."""
 
-    run_step_seconds: Mapping[int, float]
+    run_step_seconds: Annotated[Mapping[_Positive, _Seconds], Field(min_length=1)]
     """Seconds per run-step, by pack size."""
-    measure_seconds: float
+    measure_seconds: _Seconds
     """Seconds to measure one lane once."""
-    lane_bytes: int
+    lane_bytes: Annotated[int, Field(ge=0)]
     more_may_pay: bool
     """True if larger packs were not tried because the sweep was too small for them."""
 
@@ -64,6 +69,7 @@ class Speed:
         return min(size for size, seconds in self.run_step_seconds.items() if seconds <= 1.1 * fastest)
 
 
+_SPEEDS = TypeAdapter(dict[str, Speed])
 UNKNOWN_SPEED = Speed({1: 0.0}, 0.0, 1, more_may_pay=False)
 
 
@@ -95,12 +101,9 @@ class Sizing:
         self.profiler = profiler
         self.memory_bytes = memory_bytes
         self.workers = workers
-        self._known: dict[str, Speed] = {}
         self._spent_seconds = 0.0
         self._unsaved = False
-        for key, value in (files.read_json("speeds.json") or {}).items():
-            value["run_step_seconds"] = {int(size): seconds for size, seconds in value["run_step_seconds"].items()}
-            self._known[key] = Speed(**value)
+        self._known = files.read_value("speeds.json", _SPEEDS) or {}
 
     def speed(self, values: Mapping[str, Value], lanes: int) -> Speed:
         """The speed of this cell's shape in packs of up to that many lanes."""

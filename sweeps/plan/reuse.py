@@ -9,20 +9,19 @@ from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.plan.data_check import changed_data
-from mislabel.sweeps.spec.model import Spec, spec_from_stored
+from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.outcome import ENDED
+from mislabel.sweeps.store.parts import TABLES
 from mislabel.sweeps.store.run_index import RunIndex
-from mislabel.sweeps.store.store import Store
-from mislabel.sweeps.store.tables import TABLES
+from mislabel.sweeps.store.store import Store, SweepFiles
 
 
-def reuse(space: Space, store: Store, index: RunIndex, data: Mapping[str, str]) -> dict[str, int]:
+def reuse(space: Space, store: Store, files: SweepFiles, index: RunIndex, data: Mapping[str, str]) -> dict[str, int]:
     """Copy the rows of runs that this sweep lacks and other sweeps have; returns how many runs came from each sweep.
 
     The rows are added to `index`. The launches of the other sweep are copied too: they are the provenance of its runs.
     """
     reused = {}
-    files = store.sweep(space.spec.name)
     for name, runs in reusable_runs(space, store, index, data).items():
         donor, chosen = store.sweep(name), pc.field("run_id").isin(runs)
         try:
@@ -31,7 +30,8 @@ def reuse(space: Space, store: Store, index: RunIndex, data: Mapping[str, str]) 
         except StoreError:  # a part is damaged
             continue
         for launch in set(donor.names("launches")) - set(files.names("launches")):
-            files.write_json(f"launches/{launch}", donor.read_json(f"launches/{launch}") or {})
+            if found := donor.launch(launch):
+                files.write_json(f"launches/{launch}", found)
         files.write_results(tables)
         index.add(tables["runs"])
         reused[name] = len(runs)
@@ -61,12 +61,14 @@ def _donors(spec: Spec, store: Store, data: Mapping[str, str]) -> dict[str, str]
     donors: dict[str, str] = {}
     for name in store.names():
         files = store.sweep(name)
-        stored = files.read_text("spec.yaml")
-        if name == spec.name or not stored or not files.parts("runs") or spec_from_stored(stored).task != spec.task:
-            continue
-        if data and changed_data(data, files):
+        if name == spec.name:
             continue
         with suppress(StoreError):  # a damaged sweep is reported when it is run itself
+            stored = files.spec()
+            if stored is None or stored.task != spec.task or not files.parts("runs"):
+                continue
+            if data and changed_data(data, files):
+                continue
             rows = files.read("runs", ["run_id"], pc.field("status").isin(list(ENDED)))
             donors |= dict.fromkeys(rows["run_id"].to_pylist(), name)
     return donors

@@ -61,7 +61,8 @@ class SearchSource:
         self._batch: Future[list[Proposal]] | None = None
         self._tells: deque[Future[None]] = deque()
         self._over = False
-        self._pack(search.unfinished)
+        for proposals in search.unfinished:
+            self._pack(proposals)
 
     def next(self) -> PackOrder | None:
         while not self._ready and not self._over:

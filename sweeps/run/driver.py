@@ -14,6 +14,7 @@ from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.plan.backlog import Backlog, RefillQueue
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.sources import Source
+from mislabel.sweeps.redaction import redacted
 from mislabel.sweeps.run.report import Failed, Halted, OutOfMemory, Refill, Report, StoreBroken
 from mislabel.sweeps.run.worker import record_failure
 from mislabel.sweeps.stopping.stopper import stopper_of
@@ -212,7 +213,7 @@ class Driver:
     def break_off(self, error: StoreError) -> None:
         """The store can't be written: stop, because further work would be lost."""
         self.broken = self.broken or error
-        self.stop(StopReason(StopCause.STORE_FAILED, str(error)))
+        self.stop(StopReason(StopCause.STORE_FAILED, redacted(str(error))))
 
     def _released(self, pack: str) -> Handed | None:
         handed = self._running.pop(pack, None)

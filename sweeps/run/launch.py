@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from mislabel.sweeps.checks.revision import incompatible_changes
-from mislabel.sweeps.errors import SpecError
+from mislabel.sweeps.errors import DamagedFileError, LeaseLostError, SpecError, StoreError
 from mislabel.sweeps.plan.backlog import Backlog
 from mislabel.sweeps.plan.data_check import datasets_of
 from mislabel.sweeps.plan.pack_size import Profiler, Sizing
@@ -26,15 +26,23 @@ from mislabel.sweeps.plan.reuse import reusable_runs, reuse
 from mislabel.sweeps.plan.seed_race import race_is_on
 from mislabel.sweeps.plan.sources import GridSource, SearchSource, SeedRaceSource, Source
 from mislabel.sweeps.run.driver import Driver
-from mislabel.sweeps.run.heartbeat import Heartbeat, note_complete, refuse_if_running
+from mislabel.sweeps.run.heartbeat import (
+    Heartbeat,
+    forget_earlier_stop,
+    is_running,
+    note_complete,
+    note_starting,
+    requested_stop,
+)
 from mislabel.sweeps.run.lane_stopper import lane_stopper_of
 from mislabel.sweeps.run.provenance import commit_of, provenance
 from mislabel.sweeps.run.sweep_log import sweep_log
 from mislabel.sweeps.run.worker import reports
 from mislabel.sweeps.search.warm_start import earlier_cells, refuse_unknown_sweeps
-from mislabel.sweeps.spec.model import Resources, Spec, spec_from_stored
+from mislabel.sweeps.spec.model import Resources, Spec
 from mislabel.sweeps.store.cell_means import Mean, Means
 from mislabel.sweeps.store.filesystem import LONG_PATIENCE_SECONDS
+from mislabel.sweeps.store.lease import Lease, take
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store, SweepFiles
@@ -42,6 +50,8 @@ from mislabel.tasks.device.memory import memory_of
 from mislabel.tasks.task import Task
 
 _log = logging.getLogger(__name__)
+# How often a launch that waits for a machine looks for a request to stop.
+_STOP_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -85,20 +95,22 @@ class Result:
 
 
 def run_sweep(
-    spec: Spec, task: Task[Any], store: Store, host: Host, retry: bool = False, observer: Observer | None = None
-) -> Result:
+    spec: Spec, task: Task[Any], store: Store, host: Host, retry: bool = False, observer: Observer | None = None,
+    take_over: bool = False,
+) -> Result:  # fmt: skip
     """Run all runs of the sweep that the store lacks; with `retry`, also those that failed.
 
-    Raises StoreError if the store fails on the way. Ctrl-C lets running packs checkpoint.
+    Raises SweepBusyError if another driver runs the sweep, unless `take_over`. Raises StoreError if the store fails on
+    the way. Ctrl-C lets running packs checkpoint.
     """
     observe = observer or (lambda plan, files, driver: nullcontext(lambda: None))
-    with sweep_log(store.sweep(spec.name)) as log:
-        prepared = prepare(spec, task, store, retry)
+    with sweep_log(store.sweep(spec.name)) as log, closing(prepare(spec, task, store, retry, take_over)) as prepared:
         log.begin()
         if prepared.complete:
             with observe(prepared.plan, prepared.files, None):
                 return Result(prepared.plan)
-        with host(spec.resources) as (machine, runner):
+        with _stoppable_wait(prepared.lease) as waited, host(spec.resources) as (machine, runner):
+            waited()
             launch = prepared.start(machine)
             driver = launch.driver
             with observe(launch.plan, launch.files, driver) as update:
@@ -111,7 +123,7 @@ def run_sweep(
                     runner(driver, store, show)
                 launch.finish()
         if driver.broken:
-            raise driver.broken
+            raise prepared.lease.lost or driver.broken
         return Result(launch.plan, driver)
 
 
@@ -135,6 +147,31 @@ def _interruptible(driver: Driver, show: Show) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _stoppable_wait(lease: Lease) -> Iterator[Show]:
+    """Let `mislabel stop` end a launch that waits for a machine, like Ctrl-C.
+
+    Call the yielded function after the wait: from then on, the driver looks for the request.
+    """
+    over, waiting = threading.Event(), threading.current_thread()
+
+    def watch() -> None:
+        files = lease.files.with_patience(0)
+        while not over.wait(_STOP_SECONDS):
+            with suppress(StoreError):
+                if text := requested_stop(files, lease.generation):
+                    _log.info("stopped: %s; the same command continues", text)
+                    signal.pthread_kill(waiting.ident or 0, signal.SIGINT)
+                    return
+
+    if waiting is threading.main_thread():  # only the main thread gets signals
+        threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield over.set
+    finally:
+        over.set()
 
 
 @contextmanager
@@ -166,12 +203,17 @@ class Prepared:
 
     plan: Plan
     index: RunIndex
+    lease: Lease
     files: SweepFiles
     complete: bool
     """True if there is nothing to run."""
 
+    def close(self) -> None:
+        """Let other drivers run the sweep."""
+        self.lease.release()
+
     def start(self, machine: Machine) -> "Launch":
-        """Choose how the sweep is packed on this machine. From now on it counts as running."""
+        """Choose how the sweep is packed on this machine."""
         sizing = _sizing(self.plan.task, self.files, machine)
         plan = sized_plan(self.plan, sizing)
         sizing.keep()
@@ -181,9 +223,9 @@ class Prepared:
         if plan.spec.seeds.up_to is not None:
             source = SeedRaceSource(source, backlog, means)
         driver = Driver(backlog, source, self.files, means)
-        heartbeat = Heartbeat(self.files, driver)
+        heartbeat = Heartbeat(self.lease, driver)
         heartbeat.beat()
-        return Launch(plan, self.index, self.files, self.complete, driver, heartbeat)
+        return Launch(plan, self.index, self.lease, self.files, self.complete, driver, heartbeat)
 
 
 @dataclass(frozen=True)
@@ -197,8 +239,9 @@ class Launch(Prepared):
         """Merge the tables' small files, remove checkpoints that nobody needs, and record how the sweep ended."""
         if not self.driver.broken:
             over = self.driver.over and self.driver.stop_reason is None
-            _tidy(self.files, over)
+            _tidy(self.lease, over)
             self.heartbeat.beat("done" if over else "stopped")
+        self.close()
 
 
 def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retry: bool = False) -> Plan:
@@ -213,57 +256,95 @@ def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retr
     return sized_plan(replace(plan, elsewhere=elsewhere), _sizing(task, files, machine))
 
 
-def prepare(spec: Spec, task: Task[Any], store: Store, retry: bool = False) -> Prepared:
-    """Do everything that needs no machine: check the sweep, plan it, and store its spec and provenance."""
+def prepare(spec: Spec, task: Task[Any], store: Store, retry: bool = False, take_over: bool = False) -> Prepared:
+    """Do everything that needs no machine: take the lease, check and plan the sweep, and store spec and provenance.
+
+    Raises SweepBusyError if another driver runs the sweep, unless `take_over`.
+    """
     store.prepare()
     files = store.sweep(spec.name).with_patience(LONG_PATIENCE_SECONDS)
-    refuse_if_running(files)
     refuse_other_spec(spec, task, files)
     refuse_unknown_sweeps(spec, task, store)
-    for moved in files.set_damaged_aside():
-        _log.warning("%s is damaged: set aside, and its runs are run again", moved)
+    if take_over and is_running(files):
+        _log.warning("%s is taken over from a driver that seems to run: what that driver trains is lost", spec.name)
+    lease = take(files, take_over)
+    try:
+        return _prepared(spec, task, store, lease, retry)
+    except BaseException:
+        lease.release()
+        raise
+
+
+def _prepared(spec: Spec, task: Task[Any], store: Store, lease: Lease, retry: bool) -> Prepared:
+    files = lease.files
+    files.restore_spec()
+    refuse_other_spec(spec, task, files)  # the driver before may have widened it since
+    for path, problem in files.set_damaged_aside().items():
+        _log.warning("%s %s: its part is set aside, and its runs are run again", path, problem)
+    files.remove_leftovers()
     files.write_earlier_values(task.earlier)
     index = RunIndex(spec, files)
     plan = make_plan(spec, task, index, files, retry)  # raises SpecError before anything is written
     data = datasets_of(plan, files)
-    reused = reuse(plan.space, store, index, data)
+    reused = reuse(plan.space, store, files, index, data)
     for name, runs in reused.items():
         _log.info("%s runs are the same as in %s: copied from there", f"{runs:,}", name)
     if reused:
         plan = make_plan(spec, task, index, files, retry)
     files.revise_spec(spec.to_yaml())
-    files.remove("stop")
+    forget_earlier_stop(files)
     complete = not plan.missing and not race_is_on(spec, index, retry)
     if complete:
-        _tidy(files, over=True)
-        note_complete(files, plan.cells, plan.runs)
+        _tidy(lease, over=True)
+        note_complete(lease.files, plan.cells, plan.runs)
     else:
         launch = provenance(task.init.__module__, data)
         files.write_json(f"launches/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json", launch)
         plan = replace(plan, commit=commit_of(launch))
-    return Prepared(replace(plan, data=data), index, files, complete)
+        note_starting(files, plan.cells, plan.runs, plan.runs - plan.missing)
+    return Prepared(replace(plan, data=data), index, lease, files, complete)
 
 
-def _tidy(files: SweepFiles, over: bool) -> None:
-    if over:
-        for pack, _ in list(files.checkpoints()):
-            files.drop_checkpoint(pack)
-    files.compact()
+def _tidy(lease: Lease, over: bool) -> None:
+    """Merge small parts, and remove what nobody needs: in the next generation, as `lease` explains.
+
+    If the store fails, for example because there is no room for the merged parts, the next launch does this.
+    """
+    files = lease.files
+    try:
+        if over:
+            for pack, _ in list(files.checkpoints()):
+                files.drop_checkpoint(pack)
+        files.compact()
+        lease.advance()
+        lease.files.remove_leftovers()
+    except LeaseLostError:
+        raise
+    except StoreError as error:
+        stored = "all runs" if over else "all runs that ended"
+        _log.warning("%s are stored, but their small files can't be merged: %s", stored, error)
 
 
 def refuse_other_spec(spec: Spec, task: Task[Any], files: SweepFiles) -> None:
     """Raise SpecError if the store has a sweep of this name that the spec does not merely widen."""
-    stored = files.read_text("spec.yaml")
-    if stored is None:
+    old = files.spec()
+    if old is None:
         return
-    old = spec_from_stored(stored)
-    if task.earlier and (columns := files.columns("runs")):
+    if task.earlier and (columns := _readable_columns(files)):
         # Runs from before a parameter was added had its earlier value, which need not be its default.
         added = {name: value for name, value in task.earlier.items() if name not in columns}
         old = old.model_copy(update={"parameters": {**added, **old.parameters}})
     if changes := incompatible_changes(old, spec, task):
         advice = "give this one another name, or keep what it had"
         raise SpecError(f"{files.address} is a sweep with another spec; {advice}", changes)
+
+
+def _readable_columns(files: SweepFiles) -> list[str]:
+    """The columns of `runs`; none if a part is damaged, which is set aside later."""
+    try:
+        return files.columns("runs")
+    except DamagedFileError:
+        return []
 
 
 def _sizing(task: Task[Any], files: SweepFiles, machine: Machine) -> Sizing:

@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import Path
 from typing import Any
 
+from mislabel.sweeps.redaction import redacted
+
 MODIFIED = "-dirty"
 """The end of a commit's name if files of the checkout differed from the commit, as in `git describe --dirty`."""
 _PACKAGES = ("mislabel", "torch", "ray", "optuna", "mlflow", "pandas", "pyarrow", "numpy")
@@ -26,7 +28,7 @@ def provenance(task_module: str, data: Mapping[str, str] | None = None) -> dict[
             versions[name] = version(name)
     return {
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": " ".join([Path(sys.argv[0]).name, *map(redacted, sys.argv[1:])]),
         "user": _user(),
         "host": platform.node(),
         "platform": platform.platform(),

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 
 from mislabel.sweeps.plan.pack_order import PackOrder
+from mislabel.sweeps.redaction import redacted
 from mislabel.sweeps.store.outcome import Outcome
 from mislabel.tasks.device.memory import device_name, is_out_of_memory, memory_of
 
@@ -75,6 +76,6 @@ def failure(order: PackOrder, error: Exception, device: torch.device, share: flo
 
 
 def reason(error: BaseException) -> str:
-    """The error in one line, then its traceback, as text that can always be encoded."""
+    """The error in one line, then its traceback, as text without secrets that can always be encoded."""
     text = f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error))}"
-    return text.encode("utf-8", "replace").decode()
+    return redacted(text.encode("utf-8", "replace").decode())

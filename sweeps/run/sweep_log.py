@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from mislabel.sweeps.errors import StoreError
+from mislabel.sweeps.redaction import redacted
 from mislabel.sweeps.store.store import SweepFiles
 
 FILE = "log.txt"
+DETAILS = "mislabel.details"
+"""Messages of this logger go to the sweep's log, and not to the screen."""
 
 
 class SweepLog(logging.Handler):
-    """Collects messages and writes them to the sweep's folder.
+    """Collects messages and writes them to the sweep's folder, without secrets.
 
     Nothing is written before `begin`: a launch that is refused leaves no folder. A folder then gets every message at
     once. An object store gets them at the end, because its files can't be appended to.
@@ -32,7 +35,7 @@ class SweepLog(logging.Handler):
         self._write(at_end=False)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._lines.append(f"{self.format(record)}\n")
+        self._lines.append(redacted(f"{self.format(record)}\n"))
         self._write(at_end=False)
 
     def close(self) -> None:

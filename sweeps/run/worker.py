@@ -17,6 +17,7 @@ from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.plan.data_check import refuse_other_data
 from mislabel.sweeps.plan.pack_order import PackOrder
+from mislabel.sweeps.redaction import redacted
 from mislabel.sweeps.run.lane_stopper import LaneStopper
 from mislabel.sweeps.run.pack_group import PackGroup
 from mislabel.sweeps.run.record import Record
@@ -56,7 +57,7 @@ def reports(
                 return
         yield report
     except StoreError as error:
-        yield StoreBroken(order.id, error=str(error))
+        yield StoreBroken(order.id, error=redacted(str(error)))
     except Exception as error:
         yield failure(order, error, device, share)
 
@@ -175,6 +176,8 @@ class Worker:
             saved = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         except Exception:  # a checkpoint only saves time: without it, its runs start over
             return None
+        if not isinstance(saved, dict):
+            return None
         if saved.get("format") == _FORMAT:
             return saved
         runs = set(self.files.checkpointed(pack)) & set(self.order.run_ids)
@@ -191,7 +194,7 @@ class Worker:
 def record_failure(order: PackOrder, files: SweepFiles, error: str, status: Status = Status.FAILED) -> list[Outcome]:
     outcomes = [Outcome(cell, seed, status) for cell, seed in zip(order.cells, order.seeds, strict=True)]
     device = device_name(torch.device("cpu"))
-    files.write_results({"runs": Record(order).rows(outcomes, find_task(order.task), device, error)})
+    files.write_results({"runs": Record(order).rows(outcomes, find_task(order.task), device, redacted(error))})
     return outcomes
 
 

@@ -9,19 +9,22 @@ A cell that is proposed again gets the same number of seeds once more. The new t
 Each branch of a sweep has a search, and they are used in turn. A sweep without `grid: true` has one branch.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.ids import cell_id
-from mislabel.sweeps.search.journal import Batch, Journal, StoredTrial
+from mislabel.sweeps.search.journal import Batch, EarlierCell, Journal, StoredTrial
 from mislabel.sweeps.search.optuna_study import CellStudy
 from mislabel.sweeps.search.warm_start import Earlier
 from mislabel.sweeps.store.cell_means import Mean
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import Value
 
+_log = logging.getLogger(__name__)
 # A model may propose excluded cells, or its best cell again and again. After this many rejected proposals, propose a
 # random cell.
 _TRIES = 10
@@ -40,6 +43,10 @@ class Proposal:
     """Optuna's number of the trial."""
     seeds: int
     """How many seeds the cell has with this proposal."""
+    request: int = -1
+    """The proposals of one request share packs, also after a restart: see `Branches.unfinished`."""
+    turn: int = -1
+    """Counts the batches of all branches."""
 
 
 class Search:
@@ -65,12 +72,14 @@ class Search:
         """Results that the study has, but not the journal: trial number, and number of seeds."""
         self._tried_first = 0
         self._exhausted = False
+        self._request, self._turn = -1, -1
         self._random_cells = (chunk.values(i) for chunk in space.drawn(self.limit) for i in range(len(chunk)))
 
     # Proposing
 
-    def ask(self, count: int) -> list[Proposal]:
+    def ask(self, count: int, request: int = -1, turn: int = -1) -> list[Proposal]:
         """Propose at most `count` cells, none excluded; fewer at the end of the budget or the space."""
+        self._request, self._turn = request, turn
         if self._exhausted or len(self.proposals) >= self.limit:
             return []
         asked: list[Proposal] = []
@@ -120,7 +129,8 @@ class Search:
 
     def _add(self, cell: str, number: int, values: dict[str, Value]) -> Proposal:
         seeds = (len(self._of_cell[cell]) + 1) * self.space.spec.seeds.count
-        proposal = self._pending[number] = Proposal(cell, values, number, seeds)
+        proposal = Proposal(cell, values, number, seeds, self._request, self._turn)
+        self._pending[number] = proposal
         self._of_cell[cell].append(proposal)
         self.proposals.append(proposal)
         return proposal
@@ -144,7 +154,8 @@ class Search:
         found = [(proposal, self.study.trial(proposal.number)) for proposal in asked]
         trials = [StoredTrial(p.values, p.number, trial.params, dict(trial.system_attrs)) for p, trial in found]
         notes, digest = self.study.new_notes(), self.study.dimensions.digest
-        self._journal.append(Batch(trials, tuple(self._learned), notes, digest, self._tried_first))
+        results, where = tuple(self._learned), (self._request, self._turn)
+        self._journal.append(Batch(trials, results, notes, digest, self._tried_first, *where))
         self._learned = []
 
     # Learning
@@ -169,11 +180,11 @@ class Search:
         """Learn from cells of other sweeps before the first proposal. A resumed search uses the same cells again."""
         stored = self._journal.earlier()
         if stored is None:
-            stored = [{"values": dict(values), "mean": mean.values} for values, mean in earlier(self.space)]
+            stored = [EarlierCell(values=dict(v), mean=mean.values) for v, mean in earlier(self.space)]
             self._journal.write_earlier(stored)
         self.study.begin_batch(0)
         for cell in stored:
-            self.study.add_earlier(cell["values"], Mean(tuple(cell["mean"])))
+            self.study.add_earlier(cell.values, Mean(cell.mean))
 
     # Resuming
 
@@ -182,6 +193,7 @@ class Search:
         for number, batch in self._journal.batches():
             for trial, seeds in batch.results:
                 self._learn_again(trial, seeds, known)
+            self._request, self._turn = batch.request, batch.turn
             self.study.begin_batch(number)
             self.study.restore_notes(batch.notes)
             for stored in batch.trials:
@@ -197,10 +209,14 @@ class Search:
 
     def recover(self, lost: Callable[[Space], Sequence[Earlier]], known: Known) -> None:
         """Restore proposals from the store's runs, for batches that were lost."""
+        recovered = 0
         for values, _ in lost(self.space):
             cell = self._cell_id(values)
             if not self._of_cell[cell] and (number := self.study.add(values)) is not None:
                 self._use_mean(self._add(cell, number, dict(values)), known)
+                recovered += 1
+        if recovered:
+            _log.warning("batches of proposals are missing: %d cells are recovered from the stored runs", recovered)
 
     def _use_mean(self, proposal: Proposal, known: Known) -> None:
         mean = known(proposal.cell, proposal.seeds)
@@ -229,11 +245,18 @@ class Branches:
         # Cells of different shape can't share a pack, so each batch comes from one branch.
         self._one_by_one = any(task.parameters[name].kind == "shape" for name in space.spec.branch_axes())
         self._turn = 0
+        self._request = 0
         self.limit = sum(search.limit for search in self.searches)
 
     @property
-    def unfinished(self) -> list[Proposal]:
-        return [proposal for search in self.searches for proposal in search.unfinished]
+    def unfinished(self) -> list[list[Proposal]]:
+        """The proposals without a result, by request and in the order in which they were proposed.
+
+        Each request is packed alone, as before the restart: in other packs, its runs would be rounded differently.
+        """
+        waiting = [proposal for search in self.searches for proposal in search.unfinished]
+        waiting.sort(key=lambda proposal: (proposal.request, proposal.turn, proposal.number))
+        return [list(group) for _, group in groupby(waiting, key=lambda proposal: proposal.request)]
 
     @property
     def proposals(self) -> list[Proposal]:
@@ -246,6 +269,8 @@ class Branches:
     def restore(self, known: Known) -> None:
         for search in self.searches:
             search.restore(known)
+        self._turn = 1 + max((proposal.turn for proposal in self.proposals), default=-1)
+        self._request = 1 + max((proposal.request for proposal in self.proposals), default=-1)
 
     def recover(self, lost: Callable[[Space], Sequence[Earlier]], known: Known) -> None:
         for search in self.searches:
@@ -257,10 +282,11 @@ class Branches:
         share = count if self._one_by_one else -(-count // len(self.searches))
         for _ in self.searches:
             search = self.searches[self._turn % len(self.searches)]
-            asked += search.ask(min(share, count - len(asked)))
+            asked += search.ask(min(share, count - len(asked)), self._request, self._turn)
             self._turn += 1
             if len(asked) >= count or (asked and self._one_by_one):
                 break
+        self._request += 1
         return asked
 
     def tell(self, cell: str, mean: Mean, seeds: int) -> None:

@@ -8,7 +8,7 @@ from mislabel.sweeps.cells.ranges import problem_with
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.errors import Problem, SpecError, nearest
 from mislabel.sweeps.ids import cell_id
-from mislabel.sweeps.spec.model import Spec, spec_from_stored
+from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.statistics import mean
 from mislabel.sweeps.store.cell_means import Mean
 from mislabel.sweeps.store.outcome import Status
@@ -30,8 +30,8 @@ def refuse_unknown_sweeps(spec: Spec, task: Task[Any], store: Store) -> None:
             known = nearest(name, names) or (f"; it contains {', '.join(names[:20])}" if names else "; it is empty")
             problems.append(Problem(place, f"{name!r} is not a sweep of the store {store.address}{known}"))
             continue
-        other = spec_from_stored(store.sweep(name).read_text("spec.yaml") or "")
-        if other.task != task.name:
+        other = store.sweep(name).spec()
+        if other is not None and other.task != task.name:
             problems.append(Problem(place, f"{name!r} is a sweep of {other.task}; name a sweep of {task.name}"))
     if problems:
         raise SpecError(spec.name, problems)

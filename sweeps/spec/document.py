@@ -65,10 +65,10 @@ def dotted(path: Path) -> str:
     return text
 
 
-def read_document(text: str, source: str) -> Document:
+def read_document(text: str, source: str, most_characters: int = LARGEST_BYTES) -> Document:
     """Read a document, which must be a mapping. SpecError with everything that is not allowed in YAML here."""
     places: dict[Path, str] = {}
-    value = read_value(text, source, places)
+    value = read_value(text, source, places, most_characters)
     if not isinstance(value, dict | None):
         problem = f"is {kind_of(value)}; a spec is a mapping of keys such as name and task"
         raise SpecError(source, [Problem("", problem)])
@@ -92,10 +92,12 @@ def kind_of(value: object) -> str:
     return "nothing" if value is None else f"the value {value!r}"
 
 
-def read_value(text: str, source: str, places: dict[Path, str] | None = None) -> Any:
+def read_value(
+    text: str, source: str, places: dict[Path, str] | None = None, most_characters: int = LARGEST_BYTES
+) -> Any:
     """Read any YAML value, and the line of each of its parts into `places`."""
-    if len(text) > LARGEST_BYTES:
-        raise SpecError(source, [Problem("", f"has {len(text):,} characters; a spec has at most {LARGEST_BYTES:,}")])
+    if len(text) > most_characters:
+        raise SpecError(source, [Problem("", f"has {len(text):,} characters; a spec has at most {most_characters:,}")])
     try:
         events = _allowed_events(yaml.parse(text, Loader=yaml.SafeLoader), source)
     except (yaml.YAMLError, RecursionError) as error:

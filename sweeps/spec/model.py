@@ -11,12 +11,14 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, Validatio
 from pydantic.functional_validators import BeforeValidator, PlainValidator, field_validator, model_validator
 
 from mislabel.sweeps.spec.condition import parse_expression
-from mislabel.sweeps.spec.document import kind_of, read_document, text_from_value
+from mislabel.sweeps.spec.document import LARGEST_BYTES, kind_of, read_document, text_from_value
 from mislabel.tasks.parameters import Value
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 LONGEST_NAME = 100
 MOST_OBJECTIVES = 3
+# Planning walks through all cells; this many take a few minutes.
+MOST_CELLS = 100_000_000
 TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -208,7 +210,7 @@ class Budget(Section):
     """When a sweep ends; a larger budget continues it."""
 
     cells: int | None = Field(
-        None, ge=1, description="number of cells to propose; not for a grid, which runs all cells"
+        None, ge=1, le=MOST_CELLS, description="number of cells to propose; not for a grid, which runs all cells"
     )
     runs: int | None = Field(None, ge=1, description="start no further runs after this many")
     wall: Seconds | None = Field(None, gt=0, description="running time, such as 6h; running packs then checkpoint")
@@ -225,7 +227,7 @@ class Budget(Section):
 class Resources(Section):
     """What one pack needs."""
 
-    cpu: Number = Field(1.0, gt=0, description="CPU cores")
+    cpu: Number = Field(1.0, gt=0, le=1024, description="CPU cores")
     gpu: Number = Field(0.0, ge=0, description="GPUs; packs with a fraction share one")
     pack: PackSize = Field("auto", description="runs per pack; auto chooses by memory and speed")
 
@@ -317,4 +319,6 @@ class Spec(Section):
 
 def spec_from_stored(text: str) -> Spec:
     """Read what `to_yaml` wrote. The spec was checked against its task when it was stored."""
-    return Spec.model_validate(read_document(text, "stored spec").values, strict=False)
+    # Complete with defaults and one value per line, a spec is longer than what its author wrote.
+    document = read_document(text, "stored spec", most_characters=100 * LARGEST_BYTES)
+    return Spec.model_validate(document.values, strict=False)

@@ -5,30 +5,33 @@ Such temporary failures are retried with growing delays until the caller's time 
 """
 
 import errno
-import json
+import hashlib
 import os
 import random
 import re
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
+from pydantic import ValidationError
 
-from mislabel.sweeps.errors import StoreError, WrongStoreError
-from mislabel.tasks.files import write_atomically
+from mislabel.sweeps.errors import AccessError, StoreError, WrongStoreError
+from mislabel.sweeps.redaction import has_secret, redacted
+from mislabel.tasks.files import create_exclusively, make_folder, write_atomically
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 10.0
 """The time limit for retries of a command that a person waits for."""
 LONG_PATIENCE_SECONDS = 180.0
 """The time limit for retries of a running sweep: a server restarts, or a network recovers, within minutes."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space",
     errno.EDQUOT: "the disk quota is used up; free some space",
@@ -36,6 +39,7 @@ _ADVICE = {
     errno.EACCES: "can't be written; choose another store with --store, or ask for write permission",
     errno.EPERM: "can't be written; choose another store with --store, or ask for write permission",
     errno.EROFS: "is on a read-only file system; choose another store with --store",
+    errno.EISDIR: "is a folder where a file is expected; remove it",
     errno.ENOTDIR: "is not a folder; choose another store with --store",
     errno.EEXIST: "is not a folder; choose another store with --store",
 }
@@ -57,26 +61,52 @@ _LONGEST_PAUSE_SECONDS = 10.0
 _HUNG_SECONDS = 60.0
 _SLOWEST_BYTES_PER_SECOND = 500_000
 _PIECE_BYTES = 16 << 20
+# Most footers of Parquet files are shorter than this.
+_FOOTER_BYTES = 64 << 10
+CLOCK = ".clock-"
+"""The start of the names of files that are written to read the storage's clock."""
 # Concurrent requests when many files are read.
 _AT_ONCE = 16
+
+
+Guard = Callable[[], None]
+
+
+def _allow() -> None:
+    """The guard of readers and of processes that share a file system with nobody."""
 
 
 class FileSystem:
     """The file system of an address. Paths have pyarrow's form: with the bucket, without the scheme."""
 
     def __init__(self, arrow: Any, patience_seconds: float = PATIENCE_SECONDS, shown: str = "the store") -> None:
+        """`shown` is the store's address, as a user would write it."""
         self.arrow = arrow
         self.is_local = isinstance(arrow, fs.LocalFileSystem)
         self._patience_seconds = patience_seconds
         self._shown = shown
+        self.guard: Guard = _allow
 
     def with_patience(self, seconds: float) -> "FileSystem":
-        return FileSystem(self.arrow, seconds, self._shown)
+        other = FileSystem(self.arrow, seconds, self._shown)
+        other.guard = self.guard
+        return other
+
+    def guarded(self, guard: "Guard") -> "FileSystem":
+        """The same file system, which calls `guard` before every change. The guard may raise a StoreError."""
+        other = self.with_patience(self._patience_seconds)
+        other.guard = guard
+        return other
 
     def listed(self, folder: str) -> list[Any]:
         """The entries of the folder; empty if it does not exist."""
+        if self.is_local:
+            return _listed(folder)
         selector = fs.FileSelector(folder, allow_not_found=True)
         return list(self._asked(lambda: self.arrow.get_file_info(selector)))
+
+    def is_folder(self, path: str) -> bool:
+        return bool(self._asked(lambda: self.arrow.get_file_info(path)).type == fs.FileType.Directory)
 
     def is_file(self, path: str) -> bool:
         return bool(self._asked(lambda: self.arrow.get_file_info(path)).type == fs.FileType.File)
@@ -84,21 +114,43 @@ class FileSystem:
     def get(self, path: str) -> bytes | None:
         """The file's content, or None if it does not exist."""
         try:
-            return self.with_retries(lambda: self._got(path))
+            return self.with_retries(lambda: b"".join(self._pieces(path)))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def _got(self, path: str) -> bytes:
-        pieces = []
+    def _pieces(self, path: str) -> Iterator[bytes]:
         with self.with_timeout(lambda: self.arrow.open_input_stream(path)) as stream:
             while piece := self.with_timeout(lambda: stream.read(_PIECE_BYTES)):
-                pieces.append(piece)
-        return b"".join(pieces)
+                yield piece
+
+    def sha256(self, path: str) -> str:
+        """The checksum of the file, as hexadecimal digits."""
+
+        def read() -> str:
+            digest = hashlib.sha256()
+            for piece in self._pieces(path):
+                digest.update(piece)
+            return digest.hexdigest()
+
+        return self.with_retries(read)
+
+    def parquet_footer(self, path: str) -> bytes:
+        """The end of a Parquet file: its footer, the footer's length, and the magic number."""
+        with self.with_timeout(lambda: self.arrow.open_input_file(path)) as file:
+            size, wanted = file.size(), _FOOTER_BYTES
+            while True:
+                file.seek(max(0, size - wanted))
+                tail: bytes = self.with_timeout(file.read)
+                length = 8 + int.from_bytes(tail[-8:-4], "little")
+                if length <= len(tail) or len(tail) == size:
+                    return tail[-length:]
+                wanted = length
 
     def put(self, path: str, data: bytes) -> None:
         """Write the file completely or not at all: object stores do so, and in a folder we rename a temporary file."""
+        self.guard()
         if self.is_local:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            make_folder(Path(path).parent)
             write_atomically(Path(path), data)
         else:
             self._asked(lambda: self._put(path, data), len(data) / _SLOWEST_BYTES_PER_SECOND)
@@ -112,11 +164,46 @@ class FileSystem:
         with stream:
             stream.write(data)
 
+    def create(self, path: str, data: bytes) -> bool:
+        """Write the file unless it exists; returns whether it was written. Of several writers, exactly one succeeds."""
+        if self.is_local:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            return create_exclusively(Path(path), data)
+        if self.arrow.type_name not in ("s3", "gcs", "abfs"):
+            # pyarrow can't create a file exclusively, for example on HDFS: writers at the same moment all succeed.
+            exists = self.is_file(path)
+            if not exists:
+                self.put(path, data)
+            return not exists
+        from mislabel.sweeps.store.conditional_put import put_if_absent
+
+        region = getattr(self.arrow, "region", None)
+        return self._asked(lambda: put_if_absent(self._shown, path, data, region))
+
+    def age_seconds(self, path: str) -> float | None:
+        """The time since the file was written, by the storage's own clock; None if there is no such file.
+
+        We write another file next to it and compare their times, because clocks of machines differ.
+        """
+        written = self.modified(path)
+        probe = f"{os.path.dirname(path)}/{CLOCK}{uuid.uuid4().hex}"
+        self.put(probe, b"")
+        now = self.modified(probe)
+        self.remove(probe)
+        return None if written is None or now is None else now - written
+
+    def modified(self, path: str) -> float | None:
+        """When the file was written, in seconds since 1970; None if there is no such file."""
+        info = self._asked(lambda: self.arrow.get_file_info(path))
+        return None if info.mtime is None else float(info.mtime.timestamp())
+
     def remove(self, path: str) -> None:
+        self.guard()
         with suppress(FileNotFoundError):  # it did not exist, or an earlier attempt deleted it
             self._asked(lambda: self.arrow.delete_file(path))
 
     def move(self, path: str, target: str) -> None:
+        self.guard()
         self.with_retries(lambda: self.arrow.create_dir(os.path.dirname(target), recursive=True))
         try:
             self.with_retries(lambda: self.arrow.move(path, target))
@@ -143,12 +230,12 @@ class FileSystem:
                 raise
             except OSError as error:
                 if _REFUSED.search(str(error)):
-                    raise StoreError(f"{self._shown}: denies access ({_short(error)}); {_ACCESS_ADVICE}") from None
+                    raise AccessError(f"{self._shown}: denies access ({short(error)}); {_ACCESS_ADVICE}") from None
                 if not isinstance(error, TimeoutError | ConnectionError) and not _PASSING.search(str(error)):
                     raise
                 waited = time.monotonic() - began
                 if waited + pause > self._patience_seconds:
-                    found = f"{self._shown}: can't be reached for {waited:.0f} s ({_short(error)})"
+                    found = f"{self._shown}: can't be reached for {waited:.0f} s ({short(error)})"
                     raise StoreError(f"{found}; run the same command again later") from None
             # Random delays, so that workers that failed at the same moment do not retry at the same moment.
             time.sleep(pause * random.uniform(0.5, 1.0))
@@ -175,13 +262,27 @@ class FileSystem:
         return self.with_retries(lambda: self.with_timeout(work, more_seconds))
 
 
+def _listed(folder: str) -> list[fs.FileInfo]:
+    """The entries of a local folder. pyarrow fails if an entry is removed or renamed while it lists them."""
+    found = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    kind = fs.FileType.Directory if entry.is_dir() else fs.FileType.File
+                    found.append(fs.FileInfo(entry.path, kind, size=entry.stat().st_size))
+    except FileNotFoundError:
+        pass
+    return found
+
+
 def opened(address: str, patience_seconds: float = PATIENCE_SECONDS) -> tuple[FileSystem, str]:
     """The file system of a store's address, and the store's path on it."""
     if "://" not in address:
         return FileSystem(fs.LocalFileSystem(), patience_seconds, address), os.path.abspath(address)
-    if "@" in urlsplit(address).netloc:
+    if has_secret(address):
         raise WrongStoreError(
-            f"{address.split('://')[0]}://…@{address.rpartition('@')[2]}: contains a password, which would be "
+            f"{redacted(address)}: contains a password, which would be "
             "shown and stored in many places; set it in the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     uri = address
@@ -201,73 +302,25 @@ def within(address: str, name: str) -> str:
     return f"{path.rstrip('/')}/{name}{mark}{options}"
 
 
-def _short(error: OSError) -> str:
+def short(error: Exception) -> str:
+    """One line about the error."""
+    if isinstance(error, ValidationError):
+        problem = error.errors(include_url=False, include_input=False)[0]
+        return ": ".join(str(part) for part in (".".join(map(str, problem["loc"])), problem["msg"]) if part)[:160]
     found = re.search(r"AWS Error .*", str(error))
     return (found.group() if found else str(error)).splitlines()[0][:160].rstrip(".")
 
 
 @contextmanager
-def as_store_errors(address: str) -> Iterator[None]:
-    """Turn errors of the file system into a StoreError that says what to do."""
+def as_store_errors(address: str, file: str | None = None) -> Iterator[None]:
+    """Turn errors of the file system into a StoreError that says what to do.
+
+    It names the sweep's address, or the file if only this file is the problem.
+    """
     try:
         yield
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, str(error))
         kind = WrongStoreError if error.errno in (errno.ENOTDIR, errno.EEXIST) else StoreError
-        raise kind(f"{address}: {advice}, then run the same command again") from None
-
-
-class Files:
-    """The folder of one sweep. File names are relative to it."""
-
-    def __init__(self, filesystem: FileSystem, root: str, name: str, store: str) -> None:
-        """`name` is the sweep's name; `store` is the address of the store."""
-        self._fs = filesystem
-        self._root = root
-        self.name = name
-        self.store = store
-        self.address = within(store, name)
-        """The folder's address, as a user would write it."""
-        self.is_local = filesystem.is_local
-
-    def read_bytes(self, file: str) -> bytes | None:
-        """The file's content, or None if it does not exist."""
-        return self._fs.get(f"{self._root}/{file}")
-
-    def write(self, file: str, data: bytes) -> None:
-        with as_store_errors(self.address):
-            self._fs.put(f"{self._root}/{file}", data)
-
-    def read_text(self, file: str) -> str | None:
-        data = self.read_bytes(file)
-        return None if data is None else data.decode()
-
-    def write_text(self, file: str, text: str) -> None:
-        self.write(file, text.encode())
-
-    def append_text(self, file: str, text: str) -> None:
-        """Append to the file. An object store has to read and write all of it."""
-        if self.is_local:
-            with as_store_errors(self.address), open(f"{self._root}/{file}", "a") as stream:
-                stream.write(text)
-        else:
-            self.write_text(file, (self.read_text(file) or "") + text)
-
-    def read_json(self, file: str) -> Any:
-        """The file's value, or None if it does not exist or is damaged."""
-        try:
-            return json.loads(self.read_bytes(file) or b"null")
-        except ValueError:
-            return None
-
-    def write_json(self, file: str, value: Any) -> None:
-        self.write_text(file, json.dumps(value, indent=1))
-
-    def remove(self, file: str) -> None:
-        self._fs.remove(f"{self._root}/{file}")
-
-    def names(self, folder: str) -> list[str]:
-        """Names of the files in a subfolder, sorted."""
-        with as_store_errors(self.address):
-            found = self._fs.listed(f"{self._root}/{folder}")
-        return sorted(i.base_name for i in found if i.type == fs.FileType.File and not i.base_name.startswith("."))
+        is_general = file is None or error.errno in (*_FULL, errno.EROFS)
+        raise kind(f"{address if is_general else file}: {advice}, then run the same command again") from None

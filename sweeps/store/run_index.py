@@ -28,6 +28,8 @@ class RunIndex:
         """Columns of `runs` that a launch needs, as far as the store has them; a row per run."""
         self.seeds: dict[str, set[int]] = defaultdict(set)
         """By cell, the seeds that need not be run again."""
+        self.ended_early: dict[str, set[int]] = defaultdict(set)
+        """The settled runs that were not trained to their last step, because they diverged or were stopped."""
         self.failed: dict[str, set[int]] = defaultdict(set)
         self.given_up: dict[str, set[int]] = defaultdict(set)
         """The failed runs that used up the attempts that the budget allows."""
@@ -49,6 +51,8 @@ class RunIndex:
         for cell, seed, status, attempt in zip(*(runs[name].to_pylist() for name in names), strict=True):
             if status in self._settled:
                 self.seeds[cell].add(seed)
+                if status != Status.DONE:
+                    self.ended_early[cell].add(seed)
                 self.attempts[cell].pop(seed, None)
                 self.failed[cell].discard(seed)
                 self.given_up[cell].discard(seed)
@@ -76,6 +80,10 @@ class RunIndex:
         has = self.seeds.get(cell, set())
         failed = self.unwanted(retry).get(cell, set())
         return [seed for seed in seeds if seed not in has and seed not in failed]
+
+    def finished_seeds(self, cell: str) -> set[int]:
+        """The cell's runs that were trained to their last step."""
+        return self.seeds.get(cell, set()) - self.ended_early.get(cell, set())
 
     def cells(self, axes: Sequence[str]) -> dict[str, dict[str, Any]]:
         ids, *values = self.columns("cell_id", *axes)

@@ -53,7 +53,7 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     half = lanes.shape.steps // 2
     trouble = lanes["trouble"]
     if stop > half and (trouble == RAISES).any():
-        raise RuntimeError("the bowl broke")
+        raise RuntimeError("the bowl broke" + os.environ.get("BOWL_SAYS", ""))
     pause(lanes, stop - start)
     for step in range(start, stop):
         noise = 0.01 * lanes.normal("noise", lanes.shape.width, steps=range(step, step + 1))[:, 0]

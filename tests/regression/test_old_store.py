@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import mislabel
+from mislabel.sweeps.store.store import Store
 from tests.regression.command_line import call, call_for_json
 
 pytestmark = pytest.mark.long
@@ -47,8 +48,7 @@ def _planned(store: str, name: str, *options: str) -> tuple[int, int]:
 
 def _trained(store: str, name: str) -> int:
     """How many runs ended in the sweep's last launch."""
-    progress = json.loads(Path(store, name, "progress.json").read_text())
-    return sum(progress["ended_now"].values())
+    return sum(Store(store).sweep(name).progress()["ended_now"].values())
 
 
 def _table(store: str, name: str, table: str) -> pd.DataFrame:

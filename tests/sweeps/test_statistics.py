@@ -200,6 +200,10 @@ def test_rows_are_sorted_and_include_cells_without_the_parameter(by: str, keys: 
     last = {9.0: 40, 2.0: 20, 6.0: 30}
     assert found["step"].tolist() == [last[center] for center in found["mean"]]
     assert found["stopped"].tolist() == [2 if center == 2.0 else 0 for center in found["mean"]]
+    spread = {9.0: 0.0, 2.0: math.sqrt(2), 6.0: math.sqrt(2)}
+    assert found["n"].tolist() == [2, 2, 2]
+    assert found["std"].tolist() == pytest.approx([spread[center] for center in found["mean"]])
+    assert len(summaries(conditional_runs(), "loss", [by])) == 3
 
 
 def test_a_table_by_step_has_the_steps_once() -> None:

@@ -150,6 +150,13 @@ def test_a_wrong_value_of_a_fixed_parameter_is_the_only_mistake_under_a_stopping
     assert [problem.path for problem in refused.value.problems] == ["parameters.x"]
 
 
+@pytest.mark.parametrize("value", ["1,[", "1,2", "*a,b", "{,"])
+def test_a_text_with_commas_is_one_mistake_at_its_place(value: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        checked_spec(Document("a.yaml", {"name": "a", "task": "bowl", "parameters": {"x": value}}))
+    assert (refused.value.source, [problem.path for problem in refused.value.problems]) == ("a.yaml", ["parameters.x"])
+
+
 def test_a_part_is_sound_without_mistakes_in_it_and_around_it() -> None:
     draft = Draft({"name": "a", "task": "bowl", "budget": {"cels": 3, "wall": "soon"}, "parameters": [1]})
     assert not draft.sound("budget")

@@ -27,6 +27,7 @@ ZIP: dict[str, Any] = {
     "zip": [["x", "level"]],
 }
 STEPS: dict[str, Any] = {**TPE, "parameters": {"x": {"min": 0, "max": 1, "step": 0.2}}}
+LISTED: dict[str, Any] = {**TPE, "parameters": {"x": {"values": [0, 1]}}}
 BRANCHES: dict[str, Any] = {
     **TPE, "parameters": {"x": {"min": 0, "max": 1}, "level": {"values": [1, 2], "grid": True}},
 }  # fmt: skip
@@ -45,7 +46,7 @@ def parameters(old: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {**old["parameters"], **changes}
 
 
-@pytest.mark.parametrize("old", [GRID, RANDOM, TPE, QMC, ZIP, STEPS, BRANCHES, DRAWN_BRANCHES, RACE])
+@pytest.mark.parametrize("old", [GRID, RANDOM, TPE, QMC, ZIP, STEPS, LISTED, BRANCHES, DRAWN_BRANCHES, RACE])
 def test_the_same_spec_is_compatible(old: dict[str, Any]) -> None:
     assert wrong(old) == []
 
@@ -82,6 +83,10 @@ def test_the_same_spec_is_compatible(old: dict[str, Any]) -> None:
         (STEPS, {"parameters": {"x": {"min": 0, "max": 1}}}),
         (STEPS, {"parameters": {"x": {"min": 0, "max": 1, "step": 0.1}}}),
         (STEPS, {"parameters": {"x": {"min": -1, "max": 2, "step": 0.2}}}),
+        (LISTED, {"parameters": {"x": {"min": 0, "max": 1}}}),
+        (LISTED, {"parameters": {"x": {"min": -1, "max": 2, "step": 0.5}}}),
+        (LISTED, {"parameters": {"x": {"values": [2, 1, 0]}}}),
+        (TPE, {"parameters": {"x": {"min": 0, "max": 1}, "rate": {"min": 0.1, "max": 1}}}),  # 0.5 by default
         (BRANCHES, {"parameters": parameters(BRANCHES, level={"values": [1, 2, 3], "grid": True}),
                     "budget": {"cells": 15}}),
         (DRAWN_BRANCHES, {"budget": {"cells": 11}}),
@@ -136,6 +141,12 @@ def test_changes_that_only_add_runs_are_compatible(old: dict[str, Any], changes:
          "parameters.x"),
         (QMC, {"exclude": []}, "exclude"),
         (TPE, {"parameters": {"x": {"min": 0, "max": 1, "step": 0.5}}},
+         "parameters.x"),
+        (LISTED, {"parameters": {"x": {"min": 0.5, "max": 2}}}, "parameters.x"),
+        (LISTED, {"parameters": {"x": {"min": 0, "max": 2, "step": 0.4}}}, "parameters.x"),
+        (LISTED, {"parameters": {"x": {"values": [1, 2]}}}, "parameters.x"),
+        (TPE, {"parameters": {"x": {"min": 0, "max": 1}, "rate": {"min": 0.1, "max": 0.4}}}, "parameters.rate"),
+        ({"parameters": {"x": {"values": [0, 0.3]}}}, {"parameters": {"x": {"min": 0, "max": 1, "points": 5}}},
          "parameters.x"),
         (STEPS, {"parameters": {"x": {"min": 0, "max": 1.2, "step": 0.3}}},
          "parameters.x"),

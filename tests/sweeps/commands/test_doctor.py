@@ -10,6 +10,8 @@ from click.testing import CliRunner
 from mislabel.sweeps.commands import doctor
 from mislabel.sweeps.commands.doctor import Broken, declared_versions, imported, requirements
 from mislabel.sweeps.commands.main import cli
+from mislabel.sweeps.store.store import Store
+from tests.bowls import run
 
 MISMATCH = "raise RuntimeError('operator torchvision::nms does not exist')"
 
@@ -58,6 +60,33 @@ def test_the_declared_versions_are_compared_with_the_installed_ones(monkeypatch:
     with pytest.raises(Broken) as broken:
         declared_versions()
     assert broken.value.fix == 'pip install "numpy<1.0" "no-such-library>1"'
+
+
+def _checked(store: Store, monkeypatch: pytest.MonkeyPatch) -> tuple[int, dict[str, dict[str, str]]]:
+    """The exit code of `doctor` on a store, and the rows about its sweeps. Imports, training and Ray are left out."""
+    monkeypatch.setattr(doctor, "_IMPORTS", ())
+    for name in ("_training", "_ray", "_tasks"):
+        monkeypatch.setattr(doctor, name, lambda: "")
+    result = CliRunner().invoke(cli, ["doctor", "--store", store.address, "--json"], standalone_mode=False)
+    assert result.exception is None
+    rows = {row["check"]: row for row in json.loads(result.stdout)}
+    return result.return_value, {name: row for name, row in rows.items() if name.startswith("sweep ")}
+
+
+def test_doctor_compares_the_checksums_of_all_sweeps(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = run(store, name="first").files
+    run(store, name="second")
+    _, rows = _checked(store, monkeypatch)
+    assert {name: row["state"] for name, row in rows.items()} == {"sweep first": "ok", "sweep second": "ok"}
+    (curves,) = Path(files.address, "curves").glob("*.parquet")
+    data = bytearray(curves.read_bytes())
+    data[len(data) // 2] ^= 1
+    curves.write_bytes(bytes(data))
+    code, rows = _checked(store, monkeypatch)
+    assert code == 1
+    assert {name: row["state"] for name, row in rows.items()} == {"sweep first": "fails", "sweep second": "ok"}
+    assert rows["sweep first"]["detail"].startswith(str(curves))
+    assert "mislabel run" in rows["sweep first"]["fix"]
 
 
 @pytest.mark.ray

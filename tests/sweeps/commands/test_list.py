@@ -1,6 +1,5 @@
 from collections.abc import Callable
 
-from mislabel.sweeps.commands.list import state_of
 from mislabel.sweeps.store.store import Store
 from tests.bowls import prepared
 from tests.sweeps.commands.conftest import Mislabel, Said
@@ -32,9 +31,7 @@ def test_sweeps_are_listed_with_their_progress(mislabel: Mislabel, ran: Callable
 
 
 def test_a_sweep_whose_driver_is_gone_has_died(mislabel: Mislabel) -> None:
-    store = Store("results")
-    progress = prepared(store).files.read_json("progress.json")
-    assert state_of(progress) == "running"
-    # No process has this id: the kernel's largest is 2²².
-    store.sweep("bowls").write_json("progress.json", {**progress, "pid": 2**22 + 1})
+    launch = prepared(Store("results"))
+    assert mislabel("list", "--json").json[0]["state"] == "running"
+    launch.lease.release()
     assert mislabel("list", "--json").json[0]["state"] == "died"

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mislabel.cluster.address import free_ports
 from mislabel.cluster.queue.fair_share import TICKET
-from mislabel.sweeps.commands.main import COMMANDS, main
-from mislabel.sweeps.errors import ExitCode, SpecError
+from mislabel.sweeps.commands.main import COMMANDS, without_secrets
+from mislabel.sweeps.errors import ExitCode
 from tests.bowls import bowl_values
 from tests.sweeps.commands.conftest import Mislabel
 
@@ -77,9 +78,26 @@ def test_an_error_is_a_sentence_and_with_debug_a_traceback(mislabel: Mislabel, m
     assert said.code == 2
     assert said.out == ""
     assert said.err == "mislabel: missing.yaml\n  can't be read: No such file or directory\n"
-    monkeypatch.setattr("sys.argv", ["mislabel", "--debug", "plan", "missing.yaml"])
-    with pytest.raises(SpecError):
-        main()
+    said = mislabel("--debug", "plan", "missing.yaml")
+    assert said.code == 2
+    assert "SpecError" in said.err
+    assert "Traceback" in said.err
+
+
+def test_options_that_contain_a_secret_become_variables() -> None:
+    uri, backend = "postgresql://me:pw@db/x", "postgresql://me:other@db/y"
+    arguments = ["run", "a.yaml", "--mlflow", uri, "--inline"]
+    assert without_secrets(arguments) == (["run", "a.yaml", "--inline"], {"MLFLOW_TRACKING_URI": uri})
+    arguments = ["cluster", "up", f"--mlflow-backend={backend}", "--mlflow"]
+    assert without_secrets(arguments) == (["cluster", "up", "--mlflow"], {"MISLABEL_MLFLOW_BACKEND": backend})
+    arguments = ["sync", "--mlflow", "http://127.0.0.1:5000", "--mlflow=sqlite:///a.db"]
+    assert without_secrets(arguments) == (arguments, {})
+
+
+def test_a_secret_in_a_wrong_argument_is_not_shown(mislabel: Mislabel) -> None:
+    said = mislabel("sync", "--mlfow=postgresql://me:planted-secret@db/x")
+    assert said.code == 2
+    assert "planted-secret" not in said.err
 
 
 @pytest.mark.parametrize("command", [("list",), ("status", "a"), ("results", "a")])
@@ -100,17 +118,27 @@ def test_a_newer_store_is_refused(mislabel: Mislabel, folder: Path, command: tup
     assert "written by a newer Mislabel (layout 99" in said.err
 
 
-@pytest.mark.parametrize(("started_by", "code"), [("user", ExitCode.FAILED), ("head", ExitCode.CRASHED)])
-def test_a_store_that_fails_before_training_is_no_wrong_spec(
-    mislabel: Mislabel, folder: Path, monkeypatch: pytest.MonkeyPatch, started_by: str, code: ExitCode
+@pytest.mark.parametrize("started_by", ["user", "head"])
+def test_a_damaged_store_is_no_wrong_spec_and_the_head_does_not_try_again(
+    mislabel: Mislabel, folder: Path, monkeypatch: pytest.MonkeyPatch, started_by: str
 ) -> None:
-    """The head restarts a driver whose error may pass."""
     if started_by == "head":
         monkeypatch.setenv(TICKET, str(folder / "ticket.json"))
     (folder / "bowls.yaml").write_text(yaml.safe_dump(bowl_values()))
     (folder / "results").mkdir()
     (folder / "results" / "store.json").write_text("damaged")
-    assert mislabel("run", "bowls.yaml", "--inline", "--no-mlflow").code == code
+    assert mislabel("run", "bowls.yaml", "--inline", "--no-mlflow").code == ExitCode.FAILED
+
+
+@pytest.mark.parametrize(("started_by", "code"), [("user", ExitCode.WRONG), ("head", ExitCode.CRASHED)])
+def test_the_head_tries_again_after_an_error_that_may_pass(
+    mislabel: Mislabel, folder: Path, monkeypatch: pytest.MonkeyPatch, started_by: str, code: ExitCode
+) -> None:
+    if started_by == "head":
+        monkeypatch.setenv(TICKET, str(folder / "ticket.json"))
+    (folder / "bowls.yaml").write_text(yaml.safe_dump(bowl_values()))
+    (port,) = free_ports("127.0.0.1", 1)
+    assert mislabel("run", "bowls.yaml", "--address", f"127.0.0.1:{port}", "--no-mlflow").code == code
 
 
 def test_what_is_only_looked_at_loads_nothing_heavy(folder: Path) -> None:

@@ -121,7 +121,7 @@ def test_an_interrupted_sweep_is_checkpointed_and_continued(
     command = [str(Path(sys.executable).parent / "mislabel"), "run", spec, "--inline", "--no-mlflow"]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         files = Store("results").sweep("bowls")
-        until(lambda: (files.read_json("progress.json") or {}).get("running"), 120)
+        until(lambda: files.progress().get("running"), 120)
         os.kill(running.pid, signal.SIGINT)
         out, err = running.communicate(timeout=120)
     assert running.returncode == 130, err
@@ -130,7 +130,7 @@ def test_an_interrupted_sweep_is_checkpointed_and_continued(
     assert "INFO interrupted" in (files.read_text("log.txt") or "")
     assert "Traceback" not in err
     assert [len(runs) for _, runs in files.checkpoints()] == [4]
-    assert files.read_json("progress.json")["state"] == "stopped"
+    assert files.progress()["state"] == "stopped"
     pace.release()
     assert ran(**changes).code == 0
     assert set(runs_of(files)["status"]) == {"done"}

@@ -43,6 +43,5 @@ def test_only_a_running_sweep_can_be_stopped(mislabel: Mislabel, ran: Callable[.
 
 
 def test_a_driver_that_died_is_not_running(mislabel: Mislabel) -> None:
-    files = prepared(Store("results")).files
-    files.write_json("progress.json", {**files.read_json("progress.json"), "pid": 2**22 + 1})
+    prepared(Store("results")).lease.release()
     assert mislabel("stop", "bowls").code == 2

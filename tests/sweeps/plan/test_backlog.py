@@ -9,7 +9,8 @@ from mislabel.sweeps.plan.backlog import Backlog
 from mislabel.sweeps.plan.pack_size import Profiler, Sizing
 from mislabel.sweeps.plan.plan import make_plan, shape_of
 from mislabel.sweeps.plan.sources import SearchSource
-from mislabel.sweeps.store.outcome import INTERRUPTED
+from mislabel.sweeps.run.worker import record_failure
+from mislabel.sweeps.store.outcome import INTERRUPTED, Status
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, CPU, bowl_spec, orders_of, prepared, run, store_speeds
@@ -74,6 +75,21 @@ def test_packs_contain_whole_cells_if_a_stopping_rule_compares_cells(store: Stor
     assert set(whole[0]).isdisjoint(whole[1])
     single = orders_of(prepared(store, **values, early_terminate={**rule, "per": "run"}))
     assert [len(order) for order in single] == [7, 3]
+
+
+def test_a_run_that_ended_before_a_crash_leaves_a_gap_and_the_other_packs_keep_their_runs(store: Store) -> None:
+    before = orders_of(prepared(store, seeds=4, resources={"pack": 5}))
+    assert [len(order) for order in before] == [5, 5, 2]
+    record_failure(before[0].select([1, 3]), store.sweep("bowls"), "", Status.DIVERGED)
+    after = orders_of(prepared(store, seeds=4, resources={"pack": 5}))
+    left = [run for lane, run in enumerate(before[0].run_ids) if lane not in (1, 3)]
+    assert [order.run_ids for order in after] == [left, before[1].run_ids, before[2].run_ids]
+
+
+def test_gaps_are_filled_where_that_saves_packs(store: Store) -> None:
+    run(store, seeds=2, resources={"pack": 6})
+    wider = orders_of(prepared(store, seeds=4, resources={"pack": 6}))
+    assert [len(order) for order in wider] == [6]
 
 
 def test_a_shape_that_a_search_proposes_has_its_own_cost(store: Store) -> None:

@@ -57,3 +57,4 @@ def test_a_joined_order_has_the_runs_and_checkpoints_of_both() -> None:
     assert [both.values(i) for i in range(5)] == parts
     assert both.common == {"width": 2}
     assert (both.attempt, both.resume, both.data) == (2, ("p", "q"), ORDER.data)
+    assert other.joined(ORDER).attempt == 2

@@ -46,7 +46,7 @@ def test_a_reused_result_replaces_a_failed_run(store: Store) -> None:
     assert launch.plan.missing == 0
     failed = lost.set_column(lost.column_names.index("status"), "status", [["failed"] * 3])
     failed = failed.set_column(failed.column_names.index("attempt"), "attempt", [[7] * 3])
-    launch.files.write_part("failed-later", {"runs": failed})
+    launch.files.write_results({"runs": failed})
     assert runs_of(launch.files)["status"].tolist() == ["done"] * 3
 
 

@@ -4,16 +4,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from scipy import stats
 
-from mislabel.sweeps.plan.seed_race import Race, significantly_positive
+from mislabel.sweeps.plan.seed_race import Race, race_is_on, significantly_positive
 from mislabel.sweeps.run.launch import Launch
 from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.store.cell_means import Means
 from mislabel.sweeps.store.outcome import INTERRUPTED, Outcome, Status, StopCause, StopReason
-from mislabel.sweeps.store.store import Store
+from mislabel.sweeps.store.run_index import RunIndex
+from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import bowl_spec, curves_of, means_of, prepared, run, runs_of
+from tests.sweeps.run.parts import tables
 
 Value = Callable[[str, int], float]
 
@@ -76,6 +79,41 @@ def test_a_small_difference_takes_more_seeds(store: Store) -> None:
         _, means = raced(store, cells, noisy(cells, salt=salt), spec_of(4, 256))
         counts.append(len(means.by_seed("b")))
     assert 4 < np.mean(counts) < 100
+
+
+def worse_by(p: float) -> Value:
+    """The test of cell `b` against the leader has this p-value after 4 seeds; all other cells are equal."""
+    # Differences of margin ± 1 have a standard error of sqrt(4/3) / 2, so that t is margin * sqrt(3).
+    margin = float(stats.t.isf(p, 3)) / math.sqrt(3)
+    return lambda cell, seed: margin + (-1) ** seed if cell == "b" else 0.0
+
+
+@pytest.mark.parametrize(
+    ("cells", "up_to", "level"),
+    [
+        ("ab", 5, 0.05),
+        ("ab", 8, 0.05),
+        ("ab", 16, 0.05 / 2),
+        ("ab", 20, 0.05 / 3),
+        ("ab", 32, 0.05 / 3),
+        ("abc", 8, 0.05 / 2),
+        ("abcd", 32, 0.05 / 9),
+    ],
+)
+def test_the_level_is_divided_by_the_rounds_and_by_the_cells_behind_the_leader(
+    files: SweepFiles, cells: str, up_to: int, level: float
+) -> None:
+    for p, stays in ((1.01 * level, True), (0.99 * level, False)):
+        means = means_of(spec_of(4, up_to), files)
+        for cell in cells:
+            end_runs(means, cell, worse_by(p))
+        assert ("b" in Race(spec_of(4, up_to), means, [cells]).next_round()) == stays
+
+
+def test_the_leader_need_not_be_the_first_cell(store: Store) -> None:
+    cells = {"a": 100.0, "b": 0.0, "c": 100.0}
+    race, _ = raced(store, cells, noisy(cells))
+    assert race.racing == [["b"]]
 
 
 @pytest.mark.long
@@ -182,6 +220,16 @@ def test_an_interrupted_race_ends_like_an_uninterrupted_one(store: Store, tmp_pa
 def test_a_finished_race_runs_nothing(store: Store) -> None:
     run(store, **RACE)
     assert prepared(store, **RACE).complete
+
+
+def test_a_race_with_failed_seeds_continues_if_they_are_retried(files: SweepFiles) -> None:
+    """Both cells are equal and have all seeds of the race, but two runs of `a` have failed."""
+    done = ["a-0", "a-1", "b-0", "b-1", "b-2", "b-3"]
+    for rows in (tables(done, "p"), tables(["a-2", "a-3"], "q", "failed")):
+        x = pa.array([0.0] * rows["runs"].num_rows)
+        files.write_results({**rows, "runs": rows["runs"].append_column("x", x)})
+    spec = spec_of(2, 4)
+    assert [race_is_on(spec, RunIndex(spec, files), retry) for retry in (False, True)] == [False, True]
 
 
 def test_a_larger_limit_continues_the_race(store: Store) -> None:

@@ -50,7 +50,7 @@ def test_a_sweep_runs_every_cell_from_every_seed(store: Store) -> None:
     assert statuses(launch) == {"done": 6}
     assert launch.driver.progress.done == launch.driver.progress.runs == 6
     assert launch.driver.progress.running == 0
-    assert launch.files.read_json("progress.json")["state"] == "done"
+    assert launch.files.progress()["state"] == "done"
 
 
 def test_running_a_complete_sweep_does_nothing(store: Store) -> None:
@@ -69,7 +69,7 @@ def test_a_sweep_stopped_anywhere_and_continued_has_the_same_tables(
 ) -> None:
     undisturbed = run(Store(str(tmp_path_factory.mktemp("other"))), parameters=MIXED)
     stopped = run(store, stopping_after(reports), parameters=MIXED)
-    assert stopped.files.read_json("progress.json")["state"] == "stopped"
+    assert stopped.files.progress()["state"] == "stopped"
     assert stopped.driver.over
     rest = run(store, parameters=MIXED)
     ended = sum(stopped.driver.progress.statuses.values())
@@ -181,8 +181,8 @@ def test_too_many_failures_stop_the_sweep(store: Store) -> None:
     assert launch.driver.stop_reason.cause is StopCause.TOO_MANY_FAILURES
     assert statuses(launch) == {"failed": 4}
     assert launch.driver.over
-    assert launch.files.read_json("progress.json")["state"] == "stopped"
-    assert launch.files.read_json("progress.json")["stopped_because"] == launch.driver.stop_reason.text
+    assert launch.files.progress()["state"] == "stopped"
+    assert launch.files.progress()["stopped_because"] == launch.driver.stop_reason.text
 
 
 def test_a_budget_of_no_failures_stops_at_the_first(store: Store) -> None:

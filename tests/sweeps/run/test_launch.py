@@ -1,5 +1,7 @@
+import errno
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,15 +12,25 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
-from mislabel.sweeps.errors import SpecError, StoreError
+from mislabel.sweeps.errors import LeaseLostError, SpecError, StoreError, SweepBusyError
 from mislabel.sweeps.plan.plan import Plan
 from mislabel.sweeps.run.driver import Driver
-from mislabel.sweeps.run.launch import Machine, Runner, inline_host, plan_sweep, prepare, run_sweep
+from mislabel.sweeps.run.heartbeat import ask_to_stop, is_running
+from mislabel.sweeps.run.launch import (
+    Launch,
+    Machine,
+    Runner,
+    inline_host,
+    plan_sweep,
+    prepare,
+    run_inline,
+    run_sweep,
+)
 from mislabel.sweeps.spec.model import Resources
 from mislabel.sweeps.store.filesystem import FileSystem
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store, SweepFiles
-from tests.bowls import BOWL, MACHINE, bowl_spec, prepared, run
+from tests.bowls import BOWL, CPU, MACHINE, bowl_spec, prepared, run, runs_of
 
 LOCAL = fs.LocalFileSystem()
 
@@ -31,8 +43,9 @@ def test_a_launch_leaves_spec_revisions_and_provenance_in_the_store(store: Store
     run(store)
     run(store, seeds=3)
     files = store.sweep("bowls")
-    assert files.read_text("spec.yaml") == files.read_text("revisions/0002.yaml") == bowl_spec(seeds=3).to_yaml()
-    assert files.read_text("revisions/0001.yaml") == bowl_spec().to_yaml()
+    first, second = (files.read_text(f"revisions/{name}") for name in files.names("revisions"))
+    assert files.read_text("spec.yaml") == second == bowl_spec(seeds=3).to_yaml()
+    assert first == bowl_spec().to_yaml()
     launches = files.launches()
     assert len(launches) == 2
     assert launches[0]["versions"]["bowl"] == "1.0"
@@ -70,17 +83,46 @@ def test_damaged_files_are_reported(store: Store, messages: list[str]) -> None:
     (part,) = Path(launch.files.address, "runs").glob("*.parquet")
     part.write_bytes(b"garbage")
     prepare(launch.plan.spec, BOWL, store)
-    damaged = [f"{launch.files.address}/{table}/{part.name}" for table in ("curves", "runs")]
-    assert sorted(text.split(" ")[0] for text in messages) == damaged
+    assert [text.split(" ")[0] for text in messages] == [f"{launch.files.address}/runs/{part.name}"]
 
 
 def test_a_broken_sweep_is_not_tidied(store: Store) -> None:
     """The store can't be written, so its files stay as they are."""
     launch = prepared(store)
     launch.driver.break_off(StoreError("the disk is full"))
-    before = files_in(store)
+    before = {path for path in files_in(store) if "lease" not in str(path)}
     launch.finish()
-    assert files_in(store) == before
+    assert {path for path in files_in(store) if "lease" not in str(path)} == before
+
+
+@pytest.mark.faults
+def test_without_room_for_merged_parts_all_runs_are_stored_and_the_next_launch_merges(
+    store: Store, messages: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, parts = FileSystem.put, set[str]()
+
+    def full(filesystem: FileSystem, path: str, data: bytes) -> None:
+        if "/curves/" in path:
+            if len(parts) == 2:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            parts.add(path)
+        put(filesystem, path, data)
+
+    monkeypatch.setattr(FileSystem, "put", full)
+    launch = run(store)
+    assert not launch.driver.broken
+    assert sum("the disk is full" in message for message in messages) == 1
+    assert launch.files.progress()["state"] == "done"
+    assert len(launch.files.read("runs")) == 6
+    assert len(launch.files.parts("runs")) == 2
+    again = prepare(bowl_spec(), BOWL, store)
+    again.close()
+    assert again.complete
+    assert len(launch.files.parts("runs")) == 2
+    monkeypatch.undo()
+    prepare(bowl_spec(), BOWL, store).close()
+    assert len(launch.files.parts("runs")) == 1
+    assert len(launch.files.read("runs")) == 6
 
 
 class CountingHandler(fs.FileSystemHandler):
@@ -217,3 +259,56 @@ def test_a_sweep_can_run_in_another_thread(store: Store) -> None:
         result = pool.submit(run_sweep, bowl_spec(), BOWL, store, inline_host).result()
     assert result.driver is not None
     assert result.driver.over
+
+
+def test_a_launch_that_waits_for_a_machine_can_be_stopped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mislabel.sweeps.run.launch._STOP_SECONDS", 0.01)
+
+    @contextmanager
+    def busy_host(resources: Resources) -> Iterator[tuple[Machine, Runner]]:
+        ask_to_stop(store.sweep("bowls"))
+        assert store.sweep("bowls").progress()["state"] == "running"
+        while True:
+            time.sleep(0.1)
+        yield
+
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(bowl_spec(), BOWL, store, busy_host)
+    assert not is_running(store.sweep("bowls"))
+    assert not run_sweep(bowl_spec(), BOWL, store, inline_host).failed
+
+
+def test_a_sweep_that_runs_is_refused_before_anything_is_planned(store: Store) -> None:
+    first = prepared(store)
+    with pytest.raises(SweepBusyError):
+        prepare(bowl_spec(seeds=9), BOWL, store)
+    assert first.files.read_text("spec.yaml") == bowl_spec().to_yaml()
+
+
+def test_a_driver_that_was_replaced_ends_with_one_sentence_and_its_runs_are_kept(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is replaced after its first pack. What it finished is adopted, and the other driver trains the rest."""
+    monkeypatch.setattr("mislabel.sweeps.store.lease._CHECK_SECONDS", 0.0)
+    later: list[Launch] = []
+
+    @contextmanager
+    def replaced_host(resources: Resources) -> Iterator[tuple[Machine, Runner]]:
+        def run(driver: Driver, store: Store, show: Callable[[], None]) -> None:
+            def replace_after_the_first_pack() -> None:
+                if driver.progress.done and not later:
+                    later.append(prepared(store))
+                show()
+
+            run_inline(driver, driver.files, CPU, replace_after_the_first_pack)
+
+        yield MACHINE, run
+
+    with pytest.raises(LeaseLostError, match=str(os.getpid())):
+        run_sweep(bowl_spec(), BOWL, store, replaced_host)
+    (launch,) = later
+    assert launch.plan.missing == 2
+    run_inline(launch.driver, launch.files, CPU, lambda: None)
+    launch.finish()
+    assert launch.driver.broken is None
+    assert len(runs_of(launch.files)) == 6

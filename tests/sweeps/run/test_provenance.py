@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mislabel.sweeps.run.provenance import MODIFIED, commit_of, provenance
+from mislabel.tasks.registry import find_task
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -82,8 +83,13 @@ def test_code_installed_inside_another_repository_has_no_commit(module: Path, ig
 
 
 def test_versions_machine_and_time_are_recorded() -> None:
-    found = provenance("bowl")
+    found = provenance(find_task("bowl").init.__module__)
     assert {"mislabel", "torch", "pyarrow", "numpy"} <= found["versions"].keys()
     assert found["versions"]["bowl"] == "1.0"
     assert found["python"] == ".".join(map(str, sys.version_info[:3]))
     assert all(found[key] for key in ("started_at", "command", "user", "host", "platform"))
+
+
+def test_a_password_on_the_command_line_is_not_recorded(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/bin/mislabel", "run", "a.yaml", "--mlflow", "postgresql://me:pw@db/x"])
+    assert provenance("own_task")["command"] == "mislabel run a.yaml --mlflow postgresql://…@db/x"

@@ -73,3 +73,11 @@ def test_logging_is_as_before_when_a_launch_has_ended(files: SweepFiles) -> None
         log.begin()
         assert logger.isEnabledFor(logging.INFO)
     assert (logger.level, list(logger.handlers)) == before
+
+
+def test_a_secret_is_not_logged(files: SweepFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-secret")
+    with sweep_log(files) as log:
+        log.begin()
+        LOGGER.warning("refused: %s", "planted-secret")
+    assert lines(files) == [("WARNING", "refused: …")]

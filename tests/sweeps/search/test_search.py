@@ -251,6 +251,25 @@ def test_an_interrupted_search_proposes_as_many_cells_as_an_uninterrupted_one(st
     assert runs["cell_id"].nunique() == 12
 
 
+@pytest.mark.parametrize("emptied", [True, False])
+def test_an_emptied_or_missing_batch_is_reported_and_its_cells_are_recovered(
+    store: Store, messages: list[str], emptied: bool
+) -> None:
+    first = run(
+        store, lambda launch: launch.driver.stop(INTERRUPTED) if launch.driver.progress.done > 8 else None, **TPE
+    )
+    cells = set(runs_of(first.files)["cell_id"])
+    batch = f"proposals/{first.files.names('proposals')[0]}"
+    first.files.remove(batch)
+    if emptied:
+        first.files.write(batch, b"")
+    again = run(store, **TPE)
+    reported = [message.split(" ")[0] for message in messages]
+    assert first.files.shown(batch if emptied else "proposals/00000.json") in reported
+    assert cells <= {proposal.cell for proposal in search_of(again).proposals}
+    assert runs_of(again.files)["cell_id"].nunique() == 12
+
+
 def test_after_a_restart_random_cells_are_new(files: SweepFiles) -> None:
     changes: dict[str, Any] = {"method": {"name": "tpe", "startup": 300}, "budget": {"cells": 150}}
     first = search_in(files, **changes)

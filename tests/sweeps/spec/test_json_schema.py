@@ -7,6 +7,7 @@ import pytest
 import yaml
 from hypothesis import given
 
+from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.document import read_document
 from mislabel.sweeps.spec.json_schema import spec_schema
 from mislabel.sweeps.spec.model import Spec
@@ -14,14 +15,22 @@ from mislabel.tasks.registry import find_task
 from tests import specs
 from tests.bowls import bowl_spec, bowl_values
 
-ANY = jsonschema.Draft202012Validator(spec_schema())
-BOWL = jsonschema.Draft202012Validator(spec_schema(find_task("bowl")))
 BUNDLED = sorted(Path(str(files("mislabel.sweeps.papers.specs"))).rglob("*.yaml"))
 
 
-@pytest.mark.parametrize("validator", [ANY, BOWL], ids=["any task", "bowl"])
-def test_the_schema_is_a_valid_schema(validator: Any) -> None:
-    jsonschema.Draft202012Validator.check_schema(validator.schema)
+@pytest.fixture(scope="module")
+def any_task() -> Any:
+    return jsonschema.Draft202012Validator(spec_schema())
+
+
+@pytest.fixture(scope="module")
+def bowl() -> Any:
+    return jsonschema.Draft202012Validator(spec_schema(find_task("bowl")))
+
+
+def test_the_schema_is_a_valid_schema(any_task: Any, bowl: Any) -> None:
+    for validator in (any_task, bowl):
+        jsonschema.Draft202012Validator.check_schema(validator.schema)
 
 
 def test_there_are_bundled_specs() -> None:
@@ -29,16 +38,16 @@ def test_there_are_bundled_specs() -> None:
 
 
 @pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
-def test_every_bundled_spec_fits_the_schema_of_its_task(path: Path) -> None:
+def test_every_bundled_spec_fits_the_schema_of_its_task(path: Path, any_task: Any) -> None:
     values = read_document(path.read_text(), str(path)).values
-    ANY.validate(values)
+    any_task.validate(values)
     jsonschema.Draft202012Validator(spec_schema(find_task(values["task"]))).validate(values)
 
 
 @given(specs.grids)
-def test_every_good_spec_fits(values: dict[str, Any]) -> None:
-    ANY.validate(values)
-    BOWL.validate(values)
+def test_every_good_spec_fits(any_task: Any, bowl: Any, values: dict[str, Any]) -> None:
+    any_task.validate(values)
+    bowl.validate(values)
 
 
 @pytest.mark.parametrize(
@@ -62,13 +71,14 @@ def test_every_good_spec_fits(values: dict[str, Any]) -> None:
         {"method": "qmc", "parameters": {"x": {"min": 0, "max": 1}}, "budget": {"cells": 3}, "try_first": [{"x": 1}]},
         {"method": {"name": "nsga2", "population": 4}, "start_from": ["a", "b"], "budget": {"cells": 9}},
         {"method": "gp", "start_from": "a", "budget": {"cells": 9}},
+        {"parameters": {"x": {"values": [1]}, "surface": {"values": ["rough"]}, "tilted": True}},
     ],
 )
-def test_the_schema_accepts_what_the_check_accepts(changes: dict[str, Any]) -> None:
+def test_the_schema_accepts_what_the_check_accepts(any_task: Any, bowl: Any, changes: dict[str, Any]) -> None:
     if "method" not in changes:
         bowl_spec(**changes)
-    ANY.validate(bowl_values(**changes))
-    BOWL.validate(bowl_values(**changes))
+    any_task.validate(bowl_values(**changes))
+    bowl.validate(bowl_values(**changes))
 
 
 @pytest.mark.parametrize(
@@ -113,8 +123,10 @@ def test_the_schema_accepts_what_the_check_accepts(changes: dict[str, Any]) -> N
         {"parameters": {"x": {"min": "a", "max": 1}}},
     ],
 )
-def test_bad_specs_do_not_fit(changes: dict[str, Any]) -> None:
-    assert not ANY.is_valid(bowl_values(**changes))
+def test_bad_specs_do_not_fit(any_task: Any, changes: dict[str, Any]) -> None:
+    assert not any_task.is_valid(bowl_values(**changes))
+    with pytest.raises(SpecError):
+        bowl_spec(**changes)
 
 
 @pytest.mark.parametrize(
@@ -135,29 +147,41 @@ def test_bad_specs_do_not_fit(changes: dict[str, Any]) -> None:
         {"zip": [["x", "y"]]},
         {"try_first": [{"y": 1}]},
         {"try_first": [{"x": 11}]},
+        {"try_first": [{}]},
+        {"try_first": [3]},
+        {"parameters": {"x": {"values": 1}}},
+        {"parameters": {"x": {"value": [1]}}},
+        {"parameters": {"surface": {"values": ["smoth"]}}},
     ],
 )
-def test_with_a_task_its_parameters_and_metrics_are_checked_too(changes: dict[str, Any]) -> None:
-    assert not BOWL.is_valid(bowl_values(**changes))
+def test_with_a_task_its_parameters_and_metrics_are_checked_too(bowl: Any, changes: dict[str, Any]) -> None:
+    assert not bowl.is_valid(bowl_values(**changes))
+    with pytest.raises(SpecError):
+        bowl_spec(**changes)
 
 
-def test_name_and_task_are_required() -> None:
-    assert not ANY.is_valid({"name": "a"})
-    assert not ANY.is_valid({"task": "bowl"})
-    ANY.validate({"name": "a", "task": "bowl"})
+def test_quick_is_a_mapping(any_task: Any) -> None:
+    any_task.validate(bowl_values(quick={"seeds": 1}))
+    assert not any_task.is_valid(bowl_values(quick=3))
 
 
-def test_every_key_and_parameter_is_described_for_the_editor() -> None:
-    properties = BOWL.schema["properties"]
+def test_name_and_task_are_required(any_task: Any) -> None:
+    assert not any_task.is_valid({"name": "a"})
+    assert not any_task.is_valid({"task": "bowl"})
+    any_task.validate({"name": "a", "task": "bowl"})
+
+
+def test_every_key_and_parameter_is_described_for_the_editor(bowl: Any) -> None:
+    properties = bowl.schema["properties"]
     assert set(properties) == {*Spec.model_fields, "quick"}
     parameters = properties["parameters"]["anyOf"][0]["properties"]
     assert set(parameters) == set(find_task("bowl").parameters)
     assert all(part["description"] for part in [*properties.values(), *parameters.values()])
-    for model in BOWL.schema["$defs"].values():
+    for model in bowl.schema["$defs"].values():
         assert all(
             part.get("description") for name, part in model["properties"].items() if name not in ("type", "goal")
         )
 
 
-def test_a_stored_spec_fits_also_when_another_yaml_reader_reads_it() -> None:
-    BOWL.validate(yaml.safe_load(bowl_spec().to_yaml()))
+def test_a_stored_spec_fits_also_when_another_yaml_reader_reads_it(bowl: Any) -> None:
+    bowl.validate(yaml.safe_load(bowl_spec().to_yaml()))

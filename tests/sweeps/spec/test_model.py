@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import SpecError
-from mislabel.sweeps.spec.document import Document, read_document
+from mislabel.sweeps.spec.document import LARGEST_BYTES, Document, read_document
 from mislabel.sweeps.spec.model import seconds_from_text, spec_from_stored
 from tests import specs
 from tests.bowls import bowl_spec
@@ -66,6 +66,27 @@ def test_a_stored_spec_is_complete_and_readable_by_any_yaml_reader() -> None:
     assert stored["seeds"] == {"count": 2, "first": 0}
     assert stored["method"] == {"name": "grid", "seed": 0, "startup": 20, "population": 50}
     assert stored["parameters"] == {"x": {"values": [0.0, 1.0, 2.0], "scale": "linear", "grid": False}}
+
+
+def test_a_stored_spec_may_be_longer_than_what_its_author_wrote() -> None:
+    spec = bowl_spec()
+    assert spec_from_stored(f"# {'-' * LARGEST_BYTES}\n{spec.to_yaml()}") == spec
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("budget.cells", 10**12), ("resources.cpu", 1e300), ("parameters.frames", 10**12), ("parameters.frames", 10**9)],
+)
+def test_numbers_that_no_machine_can_handle_are_refused(path: str, value: float) -> None:
+    section, key = path.split(".")
+    fixed: dict[str, dict[str, Any]] = {
+        "parameters": {"x": {"min": 0, "max": 1}, "steps": 10**12},
+        "budget": {"cells": 9},
+    }
+    values = {**fixed, section: {**fixed.get(section, {}), key: value}}
+    with pytest.raises(SpecError) as refused:
+        bowl_spec(method="random", **values)
+    assert [problem.path for problem in refused.value.problems] == [path]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ KINDS: list[dict[str, Any]] = [
     {"type": "hyperband", "min_steps": 1, "eta": 3},
     {"type": "median", "min_steps": 3, "min_cells": 2},
     {"type": "patience", "min_steps": 5, "patience": 6, "min_gain": 0.5},
+    {"type": "patience", "min_steps": 5, "patience": 2},
 ]
 RULES = [EarlyTerminate(**kind, per=per) for kind in KINDS for per in ("cell", "run")]
 every_rule = pytest.mark.parametrize("wanted", RULES, ids=lambda w: f"{w.type}, min_steps {w.min_steps}, per {w.per}")
@@ -277,6 +278,20 @@ def test_the_stopper_of_a_second_launch_knows_the_runs_of_the_first(store: Store
     # 6 cells, or 12 runs, reached the first rung: a new one must be among the best third.
     assert stopper.decide(3, [Entry("bad", 0)], [1e9]) == [True]
     assert stopper.decide(3, [Entry("good", 0)], [-1.0]) == [False]
+
+
+def test_a_new_run_is_compared_with_the_stored_curves(store: Store) -> None:
+    """With the new one, 7 cells reach the first rung at step 3, and the best two of them continue."""
+    parameters = {**SLOW, "x": {"values": [-4, -2, 0, 2, 4, 6]}}
+    files = run(store, parameters=parameters, seeds=2).files
+    curves = files.read("curves", ["run_id", "step", "loss"]).to_pandas()
+    at_rung = curves[curves["step"] == 3]
+    best, second, *_ = sorted(at_rung.groupby(at_rung["run_id"].str.split("-").str[0])["loss"].mean())
+    spec = bowl_spec(parameters=parameters, seeds=2, early_terminate=ASHA)
+    for value, stops in ((best - 0.01, False), ((best + second) / 2, False), (second + 0.01, True)):
+        stopper = stopper_of(spec, BOWL, RunIndex(spec, files), files)
+        assert stopper is not None
+        assert stopper.decide(3, [Entry("new", 0)], [value]) == [stops]
 
 
 def test_cells_are_compared_within_their_branch() -> None:

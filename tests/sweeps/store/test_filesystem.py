@@ -33,6 +33,26 @@ def test_a_missing_file_or_folder_reads_as_nothing(tmp_path: Path) -> None:
     assert not LOCAL.is_file(f"{tmp_path}/no")
 
 
+@pytest.mark.faults
+def test_a_folder_can_be_listed_while_its_files_are_replaced_and_removed(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def change() -> None:
+        while not ended.is_set():
+            LOCAL.put(f"{tmp_path}/changing", b"x")
+            LOCAL.remove(f"{tmp_path}/changing")
+
+    LOCAL.put(f"{tmp_path}/staying", b"12345")
+    writer = threading.Thread(target=change)
+    writer.start()
+    try:
+        for _ in range(1000):
+            assert [info.size for info in LOCAL.listed(str(tmp_path)) if info.base_name == "staying"] == [5]
+    finally:
+        ended.set()
+        writer.join()
+
+
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     LOCAL.put(f"{tmp_path}/a", b"old")
     with pytest.raises(TypeError):

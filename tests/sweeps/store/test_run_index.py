@@ -26,8 +26,8 @@ def test_an_empty_store_has_an_empty_index(files: SweepFiles) -> None:
 
 
 def test_settled_runs_are_not_missing(files: SweepFiles) -> None:
-    files.write_part("p", tables(["a-0", "a-2"], "p"))
-    files.write_part("q", tables(["b-0"], "q", status="stopped"))
+    files.write_results(tables(["a-0", "a-2"], "p"))
+    files.write_results(tables(["b-0"], "q", status="stopped"))
     index = index_of(files)
     assert index.missing_seeds("a", range(4), retry=False) == [1, 3]
     assert index.missing_seeds("b", range(1), retry=False) == [0]
@@ -40,7 +40,7 @@ def test_settled_runs_are_not_missing(files: SweepFiles) -> None:
 def test_failed_runs_are_missing_on_request_until_their_attempts_are_used_up(
     files: SweepFiles, attempt: int, retried: list[int]
 ) -> None:
-    files.write_part("p", tables(["a-0"], "p", status="failed", attempt=attempt))
+    files.write_results(tables(["a-0"], "p", status="failed", attempt=attempt))
     index = index_of(files)
     assert index.missing_seeds("a", range(1), retry=False) == []
     assert index.missing_seeds("a", range(1), retry=True) == retried
@@ -48,15 +48,15 @@ def test_failed_runs_are_missing_on_request_until_their_attempts_are_used_up(
 
 
 def test_lost_runs_are_missing_and_have_not_failed(files: SweepFiles) -> None:
-    files.write_part("p", tables(["a-0"], "p", status="lost"))
+    files.write_results(tables(["a-0"], "p", status="lost"))
     index = index_of(files)
     assert index.missing_seeds("a", range(1), retry=False) == [0]
     assert index.attempts["a"] == {0: 0}
 
 
 def test_of_two_rows_of_a_run_the_better_one_counts(files: SweepFiles) -> None:
-    files.write_part("p", tables(["a-0", "a-1"], "p", status="failed"))
-    files.write_part("q", tables(["a-1", "a-2"], "q", attempt=2))
+    files.write_results(tables(["a-0", "a-1"], "p", status="failed"))
+    files.write_results(tables(["a-1", "a-2"], "q", attempt=2))
     index = index_of(files)
     assert sorted(zip(*index.columns("run_id", "status"), strict=True)) == [
         ("a-0", "failed"),
@@ -68,7 +68,7 @@ def test_of_two_rows_of_a_run_the_better_one_counts(files: SweepFiles) -> None:
 
 
 def test_added_rows_replace_those_of_the_same_runs(files: SweepFiles) -> None:
-    files.write_part("p", tables(["a-0", "a-1"], "p", status="failed"))
+    files.write_results(tables(["a-0", "a-1"], "p", status="failed"))
     index = index_of(files)
     index.add(tables(["a-1", "b-0"], "q")["runs"])
     assert sorted(zip(*index.columns("run_id", "status"), strict=True)) == [
@@ -89,15 +89,15 @@ def test_cells_have_the_values_of_their_axes(store: Store) -> None:
 
 
 def test_a_damaged_part_is_a_store_error_with_its_name(files: SweepFiles) -> None:
-    files.write_part("p", tables(["a-0"], "p"))
+    files.write_results(tables(["a-0"], "p"))
     part_file(files, "runs", "p").write_bytes(b"garbage")
     with pytest.raises(StoreError, match=r"runs/p\.parquet"):
         index_of(files)
 
 
 def test_columns_that_only_some_parts_have_are_null_in_the_others(files: SweepFiles) -> None:
-    files.write_part("p", tables(["a-0"], "p", status="failed"))
-    files.write_part("q", tables(["b-0"], "q"))
+    files.write_results(tables(["a-0"], "p", status="failed"))
+    files.write_results(tables(["b-0"], "q"))
     index = index_of(files)
     assert dict(zip(*index.columns("run_id", "loss"), strict=True))["a-0"] is None
     assert index.rows["loss"].type == pa.float64()
