@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -22,10 +23,10 @@ from typing import Any
 from filelock import Timeout
 
 from mislabel.cluster.address import Address
-from mislabel.cluster.process import Process
 from mislabel.cluster.ray_private import LOOPBACK
 from mislabel.cluster.secret import read_secret
 from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.process import Process
 from mislabel.tasks.files import locked, write_atomically
 
 FOLDER = "MISLABEL_CLUSTER_DIR"
@@ -54,6 +55,8 @@ class Folder:
     def locked(self) -> Iterator[None]:
         """Let no other process start or stop a cluster here in the meantime."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise MislabelError(f"{self.path}: other users can write here; protect it with chmod 700 {self.path}")
         with ExitStack() as held:
             try:
                 held.enter_context(locked(self.path / "lock", wait=False))
@@ -83,7 +86,7 @@ class State:
     at_once: int
     """How many sweeps run at once."""
     ray_folder: str
-    """Ray's sessions, sockets and logs. Its path must be short."""
+    """The folder with Ray's sessions, sockets and logs, which only its owner can enter. Its path must be short."""
     versions: dict[str, str] = field(default_factory=dict)
     processes: dict[str, Process] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Start and end processes. A process is identified by its number and start time, because numbers are reused."""
+"""Start and end processes."""
 
 import os
 import signal
@@ -7,51 +7,13 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, suppress
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import psutil
 
+from mislabel.sweeps.process import Process, boot
+
 _POLL_SECONDS = 0.1
-
-
-@dataclass(frozen=True)
-class Process:
-    pid: int
-    started: str
-    """Clock ticks from the machine's boot to the start of the process, and the boot's id."""
-
-    @classmethod
-    def of(cls, pid: int) -> "Process | None":
-        """The process that has this number now; None if there is none, or if it has ended and waits to be reaped."""
-        try:
-            process = psutil.Process(pid)
-            ended = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-            return None if ended else cls(pid, _started(pid))
-        except psutil.NoSuchProcess:
-            return None
-
-    @classmethod
-    def own(cls) -> "Process":
-        process = cls.of(os.getpid())
-        assert process is not None
-        return process
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Process":
-        return cls(int(values["pid"]), str(values["started"]))
-
-    @property
-    def lives(self) -> bool:
-        return Process.of(self.pid) == self
-
-    def send(self, number: signal.Signals) -> None:
-        """Send the signal, unless the process has ended."""
-        if self.lives:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
 
 
 @contextmanager
@@ -122,7 +84,7 @@ def descendants(processes: Iterable[Process]) -> list[Process]:
             if process.pid != session and Process.of(session) is None:
                 below[session].append(process.pid)
     found: set[int] = set()
-    recent = [process for process in processes if process.started.endswith(_boot())]  # since the last boot
+    recent = [process for process in processes if process.started.endswith(boot())]  # since the last boot
     left = [process.pid for process in recent if process.lives or not Process.of(process.pid)]
     while left:
         more = [pid for pid in below[left.pop()] if pid not in found]
@@ -131,18 +93,10 @@ def descendants(processes: Iterable[Process]) -> list[Process]:
     return [process for pid in sorted(found) if (process := Process.of(pid))]
 
 
-def _started(pid: int) -> str:
-    # Not psutil's time since 1970: it changes whenever the clock is set.
-    while True:
-        booted = psutil.boot_time()
-        since_boot = psutil.Process(pid).create_time() - booted
-        if psutil.boot_time() == booted:
-            return f"{round(since_boot * os.sysconf('SC_CLK_TCK'))} of {_boot()}"
-
-
-@cache
-def _boot() -> str:
-    """Identifies the last boot of this machine."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return str(psutil.boot_time())
+def oom_kills() -> int:
+    """How many processes of this container or machine the system has killed because memory ran out."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"):
+        with suppress(OSError, StopIteration):
+            lines = map(str.split, Path(path).read_text().splitlines())
+            return next(int(line[1]) for line in lines if line[0] == "oom_kill")
+    return 0

@@ -3,15 +3,28 @@
 Ray is imported inside the functions: clients and jobs on the head use this module without loading Ray.
 """
 
+import importlib
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
+
+from mislabel.cluster.address import Address
+from mislabel.sweeps.process import Process
 
 # Ray turns a loopback address into one that others can reach, and then listens on all addresses, unless this is off.
 # It was made for systems whose firewall asks about every port; here it keeps a cluster of one machine to itself.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+# Ray's Prometheus servers require no token. Two of them have no switch, but do not start on a port that can't exist.
+NO_METRICS = {
+    "RAY_enable_metrics_collection": "0",
+    "AUTOSCALER_METRIC_PORT": "65536",
+    "DASHBOARD_METRIC_PORT": "65536",
+}
+# Ray ends a process that has not reached the head for a minute. The head of a Ray on one machine does not come back.
+IMPATIENT = {"RAY_gcs_rpc_server_reconnect_timeout_s": "25"}
 _JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 _NOTES = "mislabel-notes"
 
@@ -23,6 +36,70 @@ def job_metadata(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[s
     """
     config = json.loads(environment.get(_JOB, "{}"))
     return config.get("metadata", {}), {name: value for name, value in environment.items() if name != _JOB}
+
+
+def adopt_environment() -> None:
+    """Let Ray in this process follow the environment of now. It read some variables when it was imported."""
+    from ray._private import ray_constants
+
+    raylet: Any = importlib.import_module("ray._raylet")
+    raylet.Config.initialize("")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
+    ray_constants.ENABLE_RAY_CLUSTER = not all(os.environ.get(name) == value for name, value in LOOPBACK.items())
+
+
+def servers() -> list[Address]:
+    """The addresses of the cluster's head and of this machine's node, which this process is connected to."""
+    from ray._private import worker
+
+    node = worker._global_node
+    head = Address.parse(node.gcs_address, "a Ray cluster")
+    return [head, Address(node.node_ip_address, node.node_manager_port)]
+
+
+def started_processes() -> list[Process]:
+    """The processes that `ray.init` of this process started: none if it joined a cluster."""
+    from ray._private import worker
+
+    started = [info.process.pid for infos in worker._global_node.all_processes.values() for info in infos]
+    return [process for pid in started if (process := Process.of(pid))]
+
+
+@contextmanager
+def credentials_stay_here() -> Iterator[None]:
+    """Keep Tune from copying the driver's AWS credentials into its actors' descriptions, which Ray logs as plain text.
+
+    Workers read credentials from the environment of their machine.
+    """
+    from ray.tune.execution import class_cache
+
+    copied: set[str] = class_cache.ENV_VARS_TO_PROPAGATE
+    hidden = {name for name in copied if name.startswith("AWS_")}
+    copied -= hidden
+    try:
+        yield
+    finally:
+        copied |= hidden
+
+
+@contextmanager
+def errors_to(log: Callable[[str], None]) -> Iterator[None]:
+    """Pass the errors of Ray's nodes to the function. Ray itself always prints them to the screen."""
+    from ray._private import worker
+
+    before = worker.print_to_stdstream
+    worker.print_to_stdstream = lambda data, *more, **options: log("\n".join(data["lines"]))
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before
+
+
+def never_start_again() -> None:
+    """Keep Ray from starting a new cluster when a thread that has lost the old one calls it."""
+    from ray._private import auto_init_hook
+
+    auto_init_hook.enable_auto_connect = False
 
 
 def is_head(resources: Mapping[str, float]) -> bool:

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.redaction import remember_secret
 
 _BYTES = 32
 _LONGEST = 4096
@@ -15,6 +16,7 @@ _LONGEST = 4096
 def make_secret(path: Path) -> str:
     """Write a new secret to the file, which must not exist yet."""
     secret = secrets.token_hex(_BYTES)
+    remember_secret(secret)
     write_private(path, secret)
     return secret
 
@@ -40,4 +42,5 @@ def read_secret(path: Path) -> str:
         raise MislabelError(f"{path}: other users can read this token; protect it with chmod 600 {path}")
     if not re.fullmatch(r"[\x21-\x7e]{16,}", secret):
         raise MislabelError(f"{path}: is not a token; a token is one word, as `mislabel cluster up` writes it")
+    remember_secret(secret)
     return secret

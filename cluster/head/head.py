@@ -1,13 +1,12 @@
 """Start and stop the servers of a cluster's head: Ray with its job server, and MLflow.
 
-Both listen only on this machine unless a host is given. Ray always requires a token. MLflow requires a password if
-other machines can reach it. Both secrets are created here, in files that only their owner can read.
+Both listen only on this machine unless a host is given. Ray requires a token, and MLflow a password: other users of
+this machine can connect to its ports. Both secrets are created here, in files that only their owner can read.
 """
 
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +16,13 @@ from mislabel.cluster.address import Address, free_ports
 from mislabel.cluster.head import mlflow_server
 from mislabel.cluster.head_state import Folder, State, read_state, versions
 from mislabel.cluster.jobs.client import Jobs
-from mislabel.cluster.process import Process, descendants, end, start
+from mislabel.cluster.private_folder import make_private_folder
+from mislabel.cluster.process import descendants, end, start
 from mislabel.cluster.queue.queue import Queue
+from mislabel.cluster.ray_private import NO_METRICS
 from mislabel.cluster.secret import make_secret
 from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.process import Process
 from mislabel.sweeps.store.store import Store
 
 Say = Callable[[str], None]
@@ -87,26 +89,24 @@ def _state(wanted: Wanted) -> State:
     store = Store(wanted.store)
     store.prepare()
     ray, jobs, mlflow = (Address(wanted.host, port) for port in free_ports(wanted.host, 3))
-    # Not in the cluster's folder: paths of sockets have at most 107 characters.
-    ray_folder = tempfile.mkdtemp(prefix="mislabel-", dir="/tmp")
+    ray_folder = str(make_private_folder())  # not in the cluster's folder, whose path may be too long for sockets
     address = store.folder or store.address
     return State(wanted.host, str(ray), jobs.url, mlflow.url, address, wanted.at_once, ray_folder, versions())
 
 
 def _start_ray(wanted: Wanted, state: State, folder: Folder) -> Process:
     ray, jobs = (Address.parse(address, "Ray") for address in (state.ray, state.jobs))
-    client, agent, metrics, monitor, dashboard = free_ports(wanted.host, 5)
+    client, agent = free_ports(wanted.host, 2)
     command = [
         *RAY, "start", "--head", "--block", "--disable-usage-stats",
         f"--node-ip-address={wanted.host}", f"--port={ray.port}", "--include-dashboard=true",
         f"--dashboard-host={wanted.host}", f"--dashboard-port={jobs.port}", f"--ray-client-server-port={client}",
-        f"--dashboard-agent-listen-port={agent}", f"--metrics-export-port={metrics}",
-        f"--temp-dir={state.ray_folder}", f"--object-store-memory={OBJECT_STORE_BYTES}",
+        f"--dashboard-agent-listen-port={agent}",
+        f"--temp-dir={state.ray_folder}/ray", f"--object-store-memory={OBJECT_STORE_BYTES}",
     ]  # fmt: skip
     for name, count in (("cpus", wanted.cpus), ("gpus", wanted.gpus)):
         command += [] if count is None else [f"--num-{name}={count}"]
-    environment = {**_plain_environment(), **state.environment(folder)}
-    environment |= {"AUTOSCALER_METRIC_PORT": str(monitor), "DASHBOARD_METRIC_PORT": str(dashboard)}
+    environment = {**_plain_environment(), **state.environment(folder), **NO_METRICS}
     # Jobs start `python -P -m mislabel.cluster.jobs.head_job`: this Python must come first.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     return start(command, environment, folder.logs / "ray.log")
@@ -126,9 +126,8 @@ def _start_mlflow(wanted: Wanted, state: State, folder: Folder) -> Process:
     path, _, _ = state.store.partition("?")  # MLflow can't read the options of an object store's address
     artifacts = f"{path.rstrip('/')}/mlartifacts"
     environment = {**_plain_environment(), **mlflow_server.environment(backend, artifacts)}
-    if not address.is_loopback:
-        environment |= mlflow_server.protection(folder)
-    command = mlflow_server.command(address)
+    environment |= mlflow_server.protection(folder)
+    command = mlflow_server.command(address, protected=True)
     return start(command, environment, folder.logs / "mlflow.log")
 
 

@@ -20,15 +20,13 @@ authorization_function = mlflow.server.auth:authenticate_request_basic_auth
 """
 
 
-def command(address: Address) -> list[str]:
-    """The command of the server. It requires a password if other machines can reach it."""
+def command(address: Address, protected: bool = False) -> list[str]:
+    """The command of the server; if `protected`, it requires a password: see `protection`."""
     # MLflow starts four workers by default, which take a minute to answer on a small machine.
     words = ["-P", "-m", "mlflow", "server", "--host", address.host, "--port", str(address.port), "--workers", "1"]
-    if address.is_loopback:
-        return [sys.executable, *words]
-    # Requests under another host name are refused (DNS rebinding).
-    words += ["--allowed-hosts", f"{address},{address.host}"]
-    return [sys.executable, *words, "--app-name", "basic-auth"]
+    if not address.is_loopback:  # requests under another host name are refused (DNS rebinding)
+        words += ["--allowed-hosts", f"{address},{address.host}"]
+    return [sys.executable, *words, *(["--app-name", "basic-auth"] if protected else [])]
 
 
 def environment(backend: str, artifacts: str) -> dict[str, str]:

@@ -7,7 +7,6 @@ works, so it joins again as a new node.
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,11 @@ from mislabel.cluster.head.head import END_SECONDS, OBJECT_STORE_BYTES, RAY, Say
 from mislabel.cluster.head_state import differences, ray_environment, versions
 from mislabel.cluster.jobs.client import Jobs
 from mislabel.cluster.jobs.remote_command import facts
-from mislabel.cluster.process import Process, end
+from mislabel.cluster.private_folder import SHORT, private_folder
+from mislabel.cluster.process import end
+from mislabel.cluster.ray_private import NO_METRICS
 from mislabel.sweeps.errors import ExitCode, MislabelError
+from mislabel.sweeps.process import Process
 
 _POLL_SECONDS = 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2.0, 30.0
@@ -61,13 +63,13 @@ class _Membership:
         self._joining = joining
         self._say = say
         self._leaving = False
-        self._environment = {**os.environ, **ray_environment(token.absolute(), loopback=False)}
+        self._environment = {**os.environ, **ray_environment(token.absolute(), loopback=False), **NO_METRICS}
         self._environment.pop("RAY_ADDRESS", None)
 
     def keep(self) -> int:
         before = {number: signal.signal(number, self._leave) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            with tempfile.TemporaryDirectory(prefix="mislabel-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+            with private_folder(SHORT) as folder:
                 self._keep(folder)
         finally:
             for number, handler in before.items():
@@ -78,7 +80,7 @@ class _Membership:
     def _leave(self, number: int, frame: FrameType | None) -> None:
         self._leaving = True
 
-    def _keep(self, folder: str) -> None:
+    def _keep(self, folder: Path) -> None:
         rejections = 0
         while not self._leaving:
             self._wait_for_head()
@@ -86,7 +88,7 @@ class _Membership:
                 return
             began = time.monotonic()
             self._say(f"joining {self._ray}; Ctrl-C leaves")
-            log = Path(folder) / "node.log"
+            log = folder / "node.log"
             self._live(folder, log)
             if self._leaving:
                 return
@@ -112,11 +114,11 @@ class _Membership:
             else:
                 return
 
-    def _live(self, folder: str, log: Path) -> None:
+    def _live(self, folder: Path, log: Path) -> None:
         """Run the node until it ends or the user stops it."""
         command = [
             *RAY, "start", "--block", f"--address={self._ray}",
-            "--disable-usage-stats", f"--temp-dir={folder}", f"--object-store-memory={OBJECT_STORE_BYTES}",
+            "--disable-usage-stats", f"--temp-dir={folder / 'ray'}", f"--object-store-memory={OBJECT_STORE_BYTES}",
         ]  # fmt: skip
         given = {"num-cpus": self._joining.cpus, "num-gpus": self._joining.gpus, "node-ip-address": self._joining.host}
         command += [f"--{name}={value}" for name, value in given.items() if value is not None]

@@ -1,7 +1,8 @@
 """The process of one job on the head: `python -P -m mislabel.cluster.jobs.head_job`. The metadata contains the request.
 
 For a sweep, this small process waits in the queue, then runs the driver as its child. It restarts a driver that dies:
-the next one continues from the store. It keeps running when the client disconnects.
+the next one continues from the store. A driver that fails twice in the same way, without a new run in the store, is not
+restarted again. The process keeps running when the client disconnects.
 """
 
 import json
@@ -13,16 +14,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 
 from mislabel.cluster.head_state import Folder, State, head_state
+from mislabel.cluster.jobs.crash import take_crash
 from mislabel.cluster.jobs.request import CommandRequest, FactsRequest, SweepRequest, is_id, request_from_metadata
-from mislabel.cluster.process import Process
 from mislabel.cluster.queue.fair_share import TICKET
 from mislabel.cluster.queue.queue import Queue, Ticket
 from mislabel.cluster.ray_private import job_metadata
 from mislabel.cluster.secret import write_private
 from mislabel.sweeps.errors import ExitCode, MislabelError
+from mislabel.sweeps.process import Process
+from mislabel.sweeps.redaction import redacted
 
 ANSWER = "mislabel answers "
 """The start of the log line with a command's output."""
@@ -63,7 +68,7 @@ def main() -> int:
 
 
 def _say(text: str) -> None:
-    print(f"mislabel: {text}", flush=True)  # noqa: T201
+    print(f"mislabel: {redacted(text)}", flush=True)  # noqa: T201
 
 
 def _run_command(words: tuple[str, ...], environment: Mapping[str, str]) -> int:
@@ -122,7 +127,7 @@ class SweepJob:
         if not self._waited():
             _say(f"{self._request.name} left the queue; nothing was run")
             return ExitCode.INTERRUPTED
-        deaths = 0
+        deaths, last = 0, None
         while True:
             began = time.monotonic()
             code = self._driven()
@@ -130,12 +135,30 @@ class SweepJob:
             if not crashed or self._ending:
                 return ExitCode.INTERRUPTED if crashed else code
             deaths = 1 if time.monotonic() - began > _LONG_RUN_SECONDS else deaths + 1
+            before, last = last, self._failure()
+            if last is not None and last == before:
+                _say(f"the driver of {self._request.name} failed again in the same way, {last[0]}; giving up")
+                return ExitCode.FAILED
             how = f"by signal {-code}" if code < 0 else "with an error"
             if deaths > RESTARTS:
                 _say(f"the driver of {self._request.name} died {how}, after {deaths - 1} restarts; giving up")
                 return ExitCode.FAILED
             _say(f"the driver of {self._request.name} died {how}; restarting it from the store")
             time.sleep(_PAUSE_SECONDS * deaths)
+
+    def _failure(self) -> tuple[str, str, int] | None:
+        """The error that ended the driver, its place, and how many runs the store has; None if it was killed."""
+        crash = take_crash(Path(self._environment[TICKET]))
+        if crash is None:
+            return None
+        words = [*_MISLABEL, "status", self._request.name, "--json"]
+        asked = subprocess.run(
+            words, env=self._environment, cwd=self._empty, capture_output=True, text=True, check=False
+        )
+        runs = 0
+        with suppress(ValueError, KeyError):
+            runs = sum(json.loads(asked.stdout)["statuses"].values())
+        return crash.error, crash.place, runs
 
     def _waited(self) -> bool:
         """Wait until the sweep may run; False if it is stopped while it waits."""

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mislabel.cluster.process import Process
 from mislabel.sweeps.errors import MislabelError, SweepBusyError
+from mislabel.sweeps.process import Process
 from mislabel.tasks.files import locked, write_atomically
 
 _USED = "used"
@@ -140,7 +140,7 @@ class Queue:
     def _remove(self, ticket: Ticket) -> None:
         if ticket.began is not None:
             write_atomically(self.folder / _USED, json.dumps(self._used([ticket])).encode())
-        for end in ("json", "stop", "demand"):
+        for end in ("json", "stop", "demand", "crash"):
             self._beside(ticket.id, end).unlink(missing_ok=True)
 
     def _beside(self, id: str, end: str) -> Path:

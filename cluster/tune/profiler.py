@@ -13,6 +13,7 @@ import ray
 import torch
 
 from mislabel.cluster.tune.trainable import prepared_device
+from mislabel.cluster.tune.watch import watched
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.plan.pack_size import Profiler, ProfilerGone, Speed, measure_speed
 from mislabel.sweeps.spec.model import Resources
@@ -42,7 +43,7 @@ class RayProfiler(Profiler):
         if self._actor is None:
             raise ProfilerGone
         asked = self._actor.profile.remote(task.name, dict(values), memory_bytes, most)
-        return ray.get(asked, timeout=_PROFILE_SECONDS)  # type: ignore[no-any-return]
+        return watched(lambda: ray.get(asked, timeout=_PROFILE_SECONDS))  # type: ignore[no-any-return]
 
     def leave(self) -> None:
         """Release the slot for a worker."""
@@ -69,7 +70,7 @@ def ray_profiler(resources: Resources) -> Iterator[RayProfiler]:
         if not ray.wait([place], timeout=_SAY_SECONDS)[0]:
             _log.info("waiting for a free worker, to measure how many runs fit into a pack")
         try:
-            host, device, memory_bytes = ray.get(place, timeout=_READY_SECONDS)
+            host, device, memory_bytes = watched(lambda: ray.get(place, timeout=_READY_SECONDS))
         except ray.exceptions.RayError as error:
             raise MislabelError(
                 f"no machine of the cluster had room for a pack within {_READY_SECONDS / 60:.0f} minutes "

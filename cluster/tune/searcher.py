@@ -1,17 +1,25 @@
 """Tune's searcher and scheduler: they pass packs and reports between Tune and the driver."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+import ray
+from ray import tune
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
+from mislabel.cluster.process import oom_kills
 from mislabel.cluster.ray_private import release_idle_actors
 from mislabel.cluster.tune.capacity import PATIENCE_SECONDS, PackLimit
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.run.driver import Driver
+from mislabel.sweeps.run.sweep_log import DETAILS
+
+_log = logging.getLogger(__name__)
+_details = logging.getLogger(DETAILS)
 
 # How often a pack whose worker or machine was lost is restarted.
 RESTARTS = 5
@@ -71,6 +79,47 @@ class PackSearcher(Searcher):
 
     def restore(self, checkpoint_path: str) -> None:
         pass
+
+
+class WorkerDeaths(tune.Callback):
+    """Reports each death of a worker in one line. The sweep's log also gets what Ray knows about it."""
+
+    def __init__(self, count: Callable[[], int] = oom_kills) -> None:
+        """`count` says how many processes of this machine were killed because memory ran out."""
+        self._count = count
+        self._oom_kills = count()
+
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        error = self._error(trial)
+        pack, cause = _pack_of(trial), self.cause(error)
+        _log.warning(
+            "pack %s: its worker died (%s); restarting it, %d of %d", pack, cause, trial.num_failures, RESTARTS
+        )
+        _details.info("pack %s: %s", pack, error)
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        _details.info("pack %s: %s", _pack_of(trial), self._error(trial))
+
+    def _error(self, trial: Any) -> Exception:
+        return trial.get_pickled_error() or trial.get_error() or RuntimeError("unknown")
+
+    def cause(self, error: Exception) -> str:
+        """Why the worker died, as far as Ray or the system knows."""
+        before, self._oom_kills = self._oom_kills, self._count()
+        text = str(error)
+        if isinstance(error, ray.exceptions.RayTaskError):
+            return text.strip().splitlines()[-1]
+        if isinstance(error, ray.exceptions.OutOfMemoryError) or "running low on memory" in text:
+            return "out of memory: killed by Ray"
+        if "its node has died" in text:
+            return "its machine was lost"
+        if self._oom_kills > before and f"ip: {ray.util.get_node_ip_address()}" in text:
+            return "out of memory: killed by the system"
+        return "killed or crashed"
+
+
+def _pack_of(trial: Any) -> str:
+    return PackOrder(**trial.config["order"]).id
 
 
 class PackScheduler(FIFOScheduler):

@@ -10,6 +10,7 @@ from ray import tune
 from mislabel.cluster.tune.capacity import has_to_halt
 from mislabel.sweeps.errors import StoreError
 from mislabel.sweeps.plan.pack_order import PackOrder
+from mislabel.sweeps.redaction import redacted
 from mislabel.sweeps.run.report import OutOfMemory, Report, StoreBroken
 from mislabel.sweeps.run.worker import reports
 from mislabel.sweeps.store.filesystem import LONG_PATIENCE_SECONDS
@@ -43,9 +44,9 @@ class PackTrainable(tune.Trainable):
         config = self._config
         order = PackOrder(**config["order"])
         try:
-            files = Store(config["store"], LONG_PATIENCE_SECONDS).sweep(order.sweep)
+            files = Store(config["store"], LONG_PATIENCE_SECONDS).sweep(order.sweep, config["generation"])
         except StoreError as error:
-            return iter([StoreBroken(order.id, error=str(error))])
+            return iter([StoreBroken(order.id, error=redacted(str(error)))])
         return reports(
             order, files, self._device, config["objectives"], config["lane_stopper"],
             lambda: has_to_halt(config["halt_key"], order.id), config["gpu"] or 1.0,

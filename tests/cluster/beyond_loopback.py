@@ -15,7 +15,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from mislabel.cluster.process import Process, descendants
+from mislabel.cluster.process import descendants
+from mislabel.sweeps.process import Process
 from tests.cluster.heads import MISLABEL, Head, head, title_of, until
 
 HEAD, OTHER = "10.77.0.1", "10.77.0.2"

@@ -1,6 +1,5 @@
 """A real cluster on this machine, on loopback ports, with its own state folder and store."""
 
-import json
 import os
 import subprocess
 import sys
@@ -15,7 +14,9 @@ import yaml
 
 from mislabel.cluster.head_state import Folder, State, read_state
 from mislabel.cluster.jobs.client import Jobs
-from mislabel.cluster.process import Process, descendants, end
+from mislabel.cluster.process import descendants, end
+from mislabel.sweeps.process import Process
+from mislabel.sweeps.store.store import Store
 from tests.pace import VARIABLE, Pace
 
 MISLABEL = str(Path(sys.executable).parent / "mislabel")
@@ -78,9 +79,7 @@ class Head:
         return self.jobs.get(job).code
 
     def progress(self, sweep: str) -> dict[str, Any]:
-        path = Path(self.state.store) / sweep / "progress.json"
-        told: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-        return told
+        return Store(self.state.store).sweep(sweep).progress()
 
 
 def until(holds: Callable[[], Any], seconds: float, otherwise: Callable[[], object] = lambda: "") -> None:

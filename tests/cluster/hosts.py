@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from mislabel.cluster.process import Process
+from mislabel.sweeps.process import Process
 from tests.cluster.heads import DRIFT, MISLABEL, title_of, until
 from tests.pace import VARIABLE, Pace
 

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from mislabel.cluster.head_state import Folder, State, differences, read_state, running_state, versions
-from mislabel.cluster.process import Process
 from mislabel.cluster.secret import make_secret
 from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.process import Process
 
 
 @pytest.fixture
@@ -80,3 +80,12 @@ def test_versions_that_differ_are_named() -> None:
     assert set(ours) == {"python", "ray", "mislabel"}
     assert differences(ours, ours) == []
     assert differences(ours, {**ours, "ray": "1.0"}) == [f"ray {ours['ray']}, not 1.0"]
+
+
+def test_a_folder_in_which_others_can_write_is_refused(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "cluster")
+    with folder.locked():
+        assert folder.path.stat().st_mode & 0o777 == 0o700
+    folder.path.chmod(0o770)
+    with pytest.raises(MislabelError, match=str(folder.path)), folder.locked():
+        pass

@@ -106,8 +106,7 @@ class Cluster:
         return len(begun) == len(SWEEPS)
 
     def progress(self, sweep: str) -> dict[str, Any]:
-        told: dict[str, Any] | None = self.store.sweep(sweep).read_json("progress.json")
-        return told or {}
+        return self.store.sweep(sweep).progress()
 
 
 @pytest.fixture(scope="module")

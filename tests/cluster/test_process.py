@@ -3,12 +3,12 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from mislabel.cluster.process import Process, descendants, end, start, working_directory
+from mislabel.cluster.process import descendants, end, oom_kills, start, working_directory
+from mislabel.sweeps.process import Process
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 # Starts a child, prints its number, and ignores SIGTERM.
@@ -21,14 +21,6 @@ STUBBORN = (
 )
 
 
-def test_a_process_is_identified_by_its_number_and_start_time() -> None:
-    own = Process.own()
-    assert own.pid == os.getpid()
-    assert own.lives
-    assert Process.from_json(asdict(own)) == own
-    assert not Process(own.pid, "another time").lives
-
-
 def test_another_process_with_the_same_number_is_not_ended() -> None:
     child = subprocess.Popen(SLEEP)
     try:
@@ -37,17 +29,6 @@ def test_another_process_with_the_same_number_is_not_ended() -> None:
     finally:
         child.kill()
         child.wait()
-
-
-def test_a_process_that_waits_to_be_reaped_does_not_live() -> None:
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    process = Process.of(child.pid)
-    deadline = time.monotonic() + 120
-    while process is not None and process.lives:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert Process.of(child.pid) is None
-    child.wait()
 
 
 def test_a_started_process_has_its_own_session_and_writes_to_its_log(tmp_path: Path) -> None:
@@ -104,3 +85,7 @@ def test_a_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Pa
     assert not process.lives
     assert not child.lives
     process.send(signal.SIGTERM)  # it has ended
+
+
+def test_the_system_counts_processes_killed_for_memory() -> None:
+    assert oom_kills() >= 0

@@ -62,7 +62,7 @@ def test_clusters_require_the_token_scale_and_run_on_spot_nodes() -> None:
     for spec in cluster_specs().values():
         assert spec.rayVersion == CONSTRAINTS["ray"]
         # Requirements of KubeRay's operator that are not in its schema.
-        assert Version(spec.rayVersion) >= Version("2.52")
+        assert Version(spec.rayVersion) >= Version("2.54")
         assert spec.authOptions.mode == "token"
         assert spec.enableInTreeAutoscaling
         assert spec.autoscalerOptions.version == "v2"

@@ -11,9 +11,9 @@ from mislabel.cluster.head_state import FOLDER, Folder, State, versions
 from mislabel.cluster.jobs.client import ENTRYPOINT
 from mislabel.cluster.jobs.head_job import ANSWER, RESTARTS
 from mislabel.cluster.jobs.request import CommandRequest, FactsRequest, Request, SweepRequest
-from mislabel.cluster.process import Process
 from mislabel.cluster.queue.queue import Queue, Ticket
 from mislabel.sweeps.errors import ExitCode
+from mislabel.sweeps.process import Process
 from tests.bowls import bowl_spec
 
 pytestmark = pytest.mark.server
@@ -116,24 +116,62 @@ def test_a_wrong_spec_ends_the_job_with_the_reason(folder: Folder) -> None:
     assert process.returncode == 2
 
 
-def test_a_driver_that_dies_is_restarted_a_few_times(folder: Folder, tmp_path: Path) -> None:
-    """A driver that kills itself at once, in place of ours."""
-    fake = tmp_path / "fake" / "sweeps" / "commands"
-    fake.mkdir(parents=True)
-    (fake / "main.py").write_text(f"import os\nos.kill(os.getpid(), {signal.SIGKILL})\n")
+def run_with_driver(folder: Folder, tmp_path: Path, driver: str) -> "subprocess.CompletedProcess[str]":
+    """The job of a sweep with this script in place of our command line."""
+    fake = tmp_path / "fake" / "main.py"
+    fake.parent.mkdir(parents=True)
+    fake.write_text(driver)
     script = (
         "import mislabel.cluster.jobs.head_job as job, sys\n"
-        f"job._MISLABEL = [sys.executable, {str(fake / 'main.py')!r}]\n"
+        f"job._MISLABEL = [sys.executable, {str(fake)!r}]\n"
         "job._PAUSE_SECONDS = 0.01\n"
         "sys.exit(job.main())\n"
     )
     config = {"metadata": {"job_submission_id": ID, **SweepRequest("bowls", bowl_spec().to_yaml(), "ben").metadata()}}
     environment = {**os.environ, FOLDER: str(folder.path), "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(config)}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+
+
+def restarts(done: "subprocess.CompletedProcess[str]") -> int:
     assert done.returncode == 1, done.stderr
-    again = [line for line in done.stdout.splitlines() if "restarting" in line]
-    assert len(again) == RESTARTS
     assert "giving up" in done.stdout.splitlines()[-1]
+    return sum("restarting" in line for line in done.stdout.splitlines())
+
+
+def test_a_driver_that_dies_is_restarted_a_few_times(folder: Folder, tmp_path: Path) -> None:
+    driver = f"import os\nos.kill(os.getpid(), {signal.SIGKILL})\n"
+    assert restarts(run_with_driver(folder, tmp_path, driver)) == RESTARTS
+
+
+# Raises the same error each time. In between, `status` counts the runs in the store.
+FAILS = """
+import json, sys
+from pathlib import Path
+from mislabel.cluster.jobs.crash import note_crash
+
+counter = Path(__file__).with_name("runs")
+runs = int(counter.read_text()) if counter.exists() else 0
+if sys.argv[1] == "status":
+    print(json.dumps({{"statuses": {{"done": runs}}}}))
+    sys.exit()
+counter.write_text(str(runs + {new_runs}))
+try:
+    raise ValueError("broken")
+except ValueError as error:
+    note_crash(error)
+sys.exit(70)
+"""
+
+
+def test_a_driver_that_fails_twice_in_the_same_way_is_not_restarted_again(folder: Folder, tmp_path: Path) -> None:
+    done = run_with_driver(folder, tmp_path, FAILS.format(new_runs=0))
+    assert restarts(done) == 1
+    assert "ValueError: broken" in done.stdout.splitlines()[-1]
+    assert list(folder.queue.glob("*.crash")) == []
+
+
+def test_a_driver_that_stores_runs_before_it_fails_is_restarted(folder: Folder, tmp_path: Path) -> None:
+    assert restarts(run_with_driver(folder, tmp_path, FAILS.format(new_runs=1))) == RESTARTS
 
 
 def test_a_driver_that_can_not_reach_ray_yet_is_restarted(folder: Folder) -> None:

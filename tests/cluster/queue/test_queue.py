@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mislabel.cluster.process import Process
 from mislabel.cluster.queue.queue import Queue, Ticket, admitted
 from mislabel.sweeps.errors import MislabelError, SweepBusyError
+from mislabel.sweeps.process import Process
 
 NOW = 1_000_000.0
 OWNERS = st.sampled_from(["ann", "ben", "eve"])

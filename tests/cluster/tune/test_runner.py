@@ -12,13 +12,14 @@ import ray
 import torch
 
 import mislabel
-from mislabel.cluster.process import Process, descendants
+from mislabel.cluster.process import descendants
 from mislabel.cluster.tune.capacity import worker_memory_bytes, worker_slots
 from mislabel.cluster.tune.runner import connected, run_on_ray
 from mislabel.cluster.tune.stopper_actor import remote_stopper
 from mislabel.cluster.tune.trainable import device_from_ray
 from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.errors import MislabelError, UnreachableError
+from mislabel.sweeps.process import Process
 from mislabel.sweeps.run.launch import Launch, Machine, prepare, run_inline
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Resources
@@ -151,7 +152,9 @@ def test_a_run_has_the_same_metrics_inline_on_ray_alone_and_packed(local_ray: No
     pd.testing.assert_frame_equal(alone, inline, rtol=1e-4, atol=1e-6)
 
 
-def test_a_pack_whose_worker_is_killed_is_resumed_by_another(local_ray: None, tmp_path: Path, pace: Pace) -> None:
+def test_a_pack_whose_worker_is_killed_is_resumed_by_another(
+    local_ray: None, tmp_path: Path, pace: Pace, messages: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
     pace.hold()
     killed: list[Process] = []
 
@@ -165,6 +168,9 @@ def test_a_pack_whose_worker_is_killed_is_resumed_by_another(local_ray: None, tm
     launch = _on_ray(BOWLS, store, kill_one)
     assert killed
     assert launch.driver.progress.statuses == {"done": 12}
+    (death,) = [text for text in messages if "its worker died" in text]
+    assert death.endswith("restarting it, 1 of 5")
+    assert "Traceback" not in "".join(capfd.readouterr())
     _inline(BOWLS, Store(str(tmp_path / "inline")))
     pd.testing.assert_frame_equal(_metrics(store, "bowls"), _metrics(Store(str(tmp_path / "inline")), "bowls"))
 
