@@ -1,19 +1,22 @@
 """The process that keeps the MLflow view of a running sweep up to date; `view.following` starts it.
 
 It syncs every few seconds until it reads on stdin that the sweep has ended, then once more. It exits with 0 if that
-last sync succeeded. It prints the first error to stdout. It also ends when the sweep's process does.
+last sync succeeded. It prints the first error to stdout. It also ends when the sweep's process does, and when MLflow
+can't use its database.
 """
 
 import os
 import sys
 import threading
 
-from mislabel.analysis.mlflow_view.view import View
+from mislabel.analysis.mlflow_view.database import DamagedDatabaseError
+from mislabel.analysis.mlflow_view.view import DAMAGED, View
+from mislabel.sweeps.redaction import redacted
 from mislabel.sweeps.store.store import Store
 
 
-def follow(view: View, every_seconds: float) -> bool:
-    """Sync until the sweep ends; returns whether MLflow shows everything."""
+def follow(view: View, every_seconds: float) -> int:
+    """Sync until the sweep ends; returns the exit code."""
     over, alone = threading.Event(), threading.Event()
 
     def listen() -> None:
@@ -29,22 +32,25 @@ def follow(view: View, every_seconds: float) -> bool:
     while True:
         final = over.wait(every_seconds)
         if alone.is_set():
-            return False
+            return 1
         try:
             view.sync(final, cancelled=alone.is_set)
         except Exception as error:  # no failure of the view may end the sweep
             if not complained:
-                print(f"{error}; the sweep continues, its results are in {view.files.address}", flush=True)  # noqa: T201
+                text = f"{error}; the sweep continues, its results are in {view.files.address}"
+                print(redacted(text), flush=True)  # noqa: T201
                 complained = True
+            if isinstance(error, DamagedDatabaseError):
+                return DAMAGED
             if final:
-                return False
+                return 1
         else:
             if final:
-                return True
+                return 0
 
 
 if __name__ == "__main__":
     os.nice(10)  # training has priority
     store, name, every_seconds = sys.argv[1:]
     view = View(Store(store).sweep(name), os.environ["MLFLOW_TRACKING_URI"])
-    sys.exit(0 if follow(view, float(every_seconds)) else 1)
+    sys.exit(follow(view, float(every_seconds)))

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from mislabel.analysis.statistics.ranking import cells_on_front
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.formatting import count, value_text, with_interval
-from mislabel.sweeps.spec.model import spec_from_stored
+from mislabel.sweeps.redaction import redacted
 from mislabel.sweeps.statistics import Summary, cell_table, cut_at, first_stops, measured_frames, summary, values_at_end
 from mislabel.sweeps.store.outcome import WITH_RESULT, Status
 from mislabel.sweeps.store.store import SweepFiles
@@ -28,8 +28,8 @@ from mislabel.tasks.parameters import RESERVED
 
 # Part of every digest. Raise it when the contents of nested runs change: the next sync then writes them again.
 FORM = 2
-# The curves of about this many runs are in memory at the same time.
-_RUNS_AT_ONCE = 20_000
+# The curves of about this many runs are in memory at the same time, as a small table for each nested run.
+_RUNS_AT_ONCE = 500
 _LONGEST_NAME = 200
 _LONGEST_ERROR = 500
 
@@ -61,12 +61,12 @@ class Results:
     """A sweep's spec and its table `runs`, read once. Curves are read for the nested runs that are written."""
 
     def __init__(self, files: SweepFiles) -> None:
-        text = files.read_text("spec.yaml")
-        if text is None:
+        spec = files.spec()
+        if spec is None:
             raise MislabelError(f"{files.address}: no spec.yaml found, so this is not a sweep")
         self.files = files
-        self.spec_text = text
-        self.spec = spec_from_stored(text)
+        self.spec = spec
+        self.spec_text = files.read_text("spec.yaml") or spec.to_yaml()
         self.by = "run_id" if self.spec.track.per == "run" else "cell_id"
         table = files.read("runs")
         measured = files.read("curves", where=pc.scalar(False)).column_names
@@ -122,7 +122,8 @@ class Results:
 
     def nested_runs(self, keys: Sequence[str]) -> Iterator[NestedRun]:
         """The nested runs of these keys, in their order."""
-        at_once = max(1, _RUNS_AT_ONCE // max(1, self.spec.seeds.count))
+        seeds = 1 if self.by == "run_id" else self.spec.seeds.count
+        at_once = max(1, _RUNS_AT_ONCE // max(1, seeds))
         for i in range(0, len(keys), at_once):
             some = keys[i : i + at_once]
             runs = self.runs[self.runs[self.by].isin(some)]
@@ -163,7 +164,8 @@ class Results:
             tags["mislabel.stopped"] = str(stopped)
         failed = runs[~runs["status"].isin(WITH_RESULT)]
         if len(failed):
-            tags["mislabel.error"] = str(failed["error"].iloc[0] or "no error message").splitlines()[0][:_LONGEST_ERROR]
+            reason = str(failed["error"].iloc[0] or "no error message").splitlines()[0]
+            tags["mislabel.error"] = redacted(reason)[:_LONGEST_ERROR]
         return NestedRun(
             kind="cell" if self.by == "cell_id" else "run",
             key=key,

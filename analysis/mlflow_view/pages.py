@@ -1,9 +1,9 @@
 """A sweep's pages in MLflow, updated with few requests."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from mislabel.analysis.mlflow_view.database import file_of
 from mislabel.analysis.mlflow_view.nested_runs import NestedRun, Point, Results, digest_of
 from mislabel.analysis.mlflow_view.saved_view import EXPERIMENT_TAGS, TAG
 from mislabel.analysis.mlflow_view.sweep_page import SweepPage
@@ -143,9 +143,9 @@ def _experiment(client: Any, name: str, uri: str) -> str:
     """The id of the sweep's experiment. It is created if needed, and restored if it was deleted."""
     found = client.get_experiment_by_name(name)
     if found is None:
-        database = uri.removeprefix("sqlite:///")
+        database = file_of(uri)
         # By default, MLflow would write a database's artifacts to the current directory.
-        artifacts = None if database == uri else str(Path(database).absolute().parent / "mlartifacts" / name)
+        artifacts = None if database is None else str(database.absolute().parent / "mlartifacts" / name)
         return str(client.create_experiment(name, artifacts, EXPERIMENT_TAGS))
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)

@@ -9,6 +9,7 @@ import pandas as pd
 from mislabel.analysis.mlflow_view.nested_runs import Point, Results, counted, digest_of
 from mislabel.analysis.mlflow_view.saved_view import address, layout
 from mislabel.sweeps.formatting import axis_text, count, value_text, values_text, with_interval
+from mislabel.sweeps.redaction import redacted
 from mislabel.sweeps.spec.model import Objective
 from mislabel.sweeps.statistics import comparable
 from mislabel.sweeps.store.outcome import WITH_RESULT
@@ -44,7 +45,10 @@ class SweepPage:
 
 
 def _provenance(results: Results) -> dict[str, str]:
-    """The last launch as flat tags, such as launch.git.commit. Some are repeated under the names that MLflow shows."""
+    """The last launch as flat tags, such as launch.git.commit. Some are repeated under the names that MLflow shows.
+
+    Earlier versions stored commands with their passwords, so the tags are redacted.
+    """
     launches = results.files.launches()
     launch = dict(_flat("launch", launches[-1])) if launches else {}
     known = {"mlflow.user": "launch.user", "mlflow.source.git.commit": "launch.git.commit"}
@@ -56,7 +60,7 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
         for key, part in value.items():
             yield from _flat(f"{name}.{re.sub(r'[^A-Za-z0-9_. -]', '_', str(key))}", part)
     else:
-        yield name, value_text(value, digits=None)[:_LONGEST]
+        yield name, redacted(value_text(value, digits=None))[:_LONGEST]
 
 
 def _progress(results: Results) -> Iterator[Point]:

@@ -11,7 +11,7 @@ functions that need it import it.
 
 import logging
 import os
-import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -20,21 +20,25 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from mislabel.analysis.mlflow_view.database import DamagedDatabaseError, create, file_of, is_damaged, only_one
 from mislabel.analysis.mlflow_view.nested_runs import FORM, Results, digest_of
 from mislabel.analysis.mlflow_view.pages import Pages, Progress
 from mislabel.analysis.mlflow_view.saved_view import MIGRATION_LOGGERS, address
 from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.redaction import has_secret, redacted
 from mislabel.sweeps.store.store import Store, SweepFiles
-from mislabel.tasks.files import locked
 
 _log = logging.getLogger(__name__)
 # What the last complete sync wrote.
 _SHOWN = "mlflow.json"
+_SHOWN_SHAPE = TypeAdapter(dict[str, str])
 # How long the end of a sweep waits for MLflow before it says so, and how long it waits after an error or Ctrl-C.
 _SILENT_SECONDS = 3.0
 _AFTER_ERROR_SECONDS = 10.0
-# An arbitrary number that no other program locks in the same PostgreSQL database.
-_LOCK = 0x6D69736C
+DAMAGED = 3
+"""The follower's exit code if MLflow can't use its database."""
 _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the default is 7, with growing pauses: minutes if the server is down
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
@@ -50,7 +54,7 @@ def default_uri(store: Store) -> str | None:
 
 def page_of(files: SweepFiles) -> str | None:
     """The address of the sweep's table of cells, relative to the server's; None before the first sync."""
-    shown = files.read_json(_SHOWN) or {}
+    shown = files.read_value(_SHOWN, _SHOWN_SHAPE) or {}
     return address(shown["experiment"]) if "experiment" in shown else None
 
 
@@ -118,8 +122,9 @@ class _Follower:
             self._process.stdin.flush()
         if not self._ends_within(silent_seconds) and silent_seconds < last_seconds:
             _log.info("writing the rest of %s to MLflow", name)
-        if not self._ends_within(last_seconds - silent_seconds) or self._process.returncode != 0:
-            _log.warning("MLflow does not show all of %s yet; `mislabel sync %s` completes it", name, name)
+        ended = self._ends_within(last_seconds - silent_seconds)
+        if not ended or self._process.returncode not in (0, DAMAGED):  # it has reported damage itself
+            _log.warning("MLflow does not show all of %s yet; `%s` completes it", name, self._view.command(name))
 
     def _ends_within(self, seconds: float) -> bool:
         try:
@@ -151,9 +156,9 @@ class View:
 
     def is_complete(self) -> bool:
         """Whether the sweep has been synced completely, according to the store. MLflow is not asked."""
-        database = self.uri.removeprefix("sqlite:///")
-        lost = database != self.uri and not os.path.exists(database)
-        return not lost and (self.files.read_json(_SHOWN) or {}).get("state") == self._state(final=True)
+        database = file_of(self.uri)
+        lost = database is not None and not database.exists()
+        return not lost and (self.files.read_value(_SHOWN, _SHOWN_SHAPE) or {}).get("state") == self._state(final=True)
 
     def _state(self, final: bool) -> str:
         return digest_of([FORM, self.uri, final, self.files.parts("runs"), self.files.read_text("spec.yaml")])
@@ -164,21 +169,19 @@ class View:
         """Make MLflow show the sweep as it is in the store; returns the number of nested runs written.
 
         A cell is shown once all its seeds have ended. `final` means that no more runs will end, and shows every cell.
-        Can be cancelled between two nested runs. Raises MislabelError if MLflow can't be reached or refuses.
+        Can be cancelled between two nested runs. Raises MislabelError if MLflow can't be reached or refuses, and
+        DamagedDatabaseError if its database must be written again.
         """
         state = self._state(final)
         if self._last == state:
             return 0
         results = Results(self.files)
         try:
-            with _environment(), _as_mislabel_errors(self.uri):
+            with _environment(), self._as_mislabel_errors():
                 if self._client is None:
-                    from mlflow import MlflowClient
-
                     with only_one(self.uri), _quiet(*MIGRATION_LOGGERS):
-                        client = MlflowClient(self.uri)
-                        client.search_experiments(max_results=1)  # creates MLflow's tables if needed
-                    self._client = client
+                        create(self.uri, _client_of)
+                        self._client = _client_of(self.uri)
                 if self._pages is None:
                     self._pages = Pages(self._client, self.files, self.uri)
                 written = self._pages.update(results, final, progress, cancelled)
@@ -189,6 +192,43 @@ class View:
         if final:
             self.files.write_json(_SHOWN, {"state": state, "experiment": self._pages.experiment})
         return written
+
+    def command(self, *words: str) -> str:
+        """The command that syncs this store and database."""
+        store = self.files.store
+        is_own = "://" not in store and file_of(self.uri) == Path(os.path.abspath(store), "mlflow.db")
+        named = [] if store == "results" else ["--store", store]
+        named += [] if is_own or has_secret(self.uri) else ["--mlflow", self.uri]
+        return shlex.join(["mislabel", "sync", *words, *named])
+
+    @contextmanager
+    def _as_mislabel_errors(self) -> Iterator[None]:
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except MislabelError:
+            raise
+        except ModuleNotFoundError as error:  # SQLAlchemy imports the driver that the address names
+            raise MislabelError(redacted(f"MLflow at {self.uri}: {error}; pip install 'mislabel[postgres]'")) from error
+        except Exception as error:
+            text = redacted(f"MLflow at {self.uri}: {_short(error)}")
+            if is_damaged(self.uri, error):
+                advice = f"`{self.command('--rebuild')}` moves the database aside and writes a new one"
+                raise DamagedDatabaseError(f"{text}; {advice}") from error
+            if isinstance(error, MlflowException | SQLAlchemyError | OSError):
+                raise MislabelError(text) from error
+            raise
+
+
+def _client_of(uri: str) -> Any:
+    """A client of MLflow. MLflow's tables are created if there are none."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    client.search_experiments(max_results=1)
+    return client
 
 
 @contextmanager
@@ -204,29 +244,6 @@ def _environment() -> Iterator[None]:
 
 
 @contextmanager
-def only_one(uri: str) -> Iterator[None]:
-    """Let one process at a time create MLflow's tables. An MLflow server needs no lock: it alone creates its tables.
-
-    Several sweeps that start with an empty database would all create the tables, and all but one would fail: MLflow's
-    own lock comes too late for PostgreSQL.
-    """
-    if uri.startswith("postgresql"):
-        from sqlalchemy import NullPool, create_engine, text
-
-        # The lock lasts as long as the connection.
-        with create_engine(uri, poolclass=NullPool).connect() as connection:
-            connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
-            yield
-    elif uri.startswith("sqlite:///"):
-        database = Path(uri.removeprefix("sqlite:///"))
-        database.parent.mkdir(parents=True, exist_ok=True)
-        with locked(database.with_name(f".{database.name}.lock")):
-            yield
-    else:
-        yield
-
-
-@contextmanager
 def _quiet(*loggers: str) -> Iterator[None]:
     """Log only warnings and errors of these loggers."""
     levels = {name: logging.getLogger(name).level for name in loggers}
@@ -239,26 +256,10 @@ def _quiet(*loggers: str) -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
 
 
-@contextmanager
-def _as_mislabel_errors(uri: str) -> Iterator[None]:
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except ModuleNotFoundError as error:  # SQLAlchemy imports the driver that the address names
-        raise MislabelError(f"MLflow at {_shown(uri)}: {error}; pip install 'mislabel[postgres]'") from error
-    except (MlflowException, SQLAlchemyError, OSError) as error:
-        raise MislabelError(f"MLflow at {_shown(uri)}: {_short(error)}") from error
-
-
-def _shown(uri: str) -> str:
-    """The address without a password."""
-    return re.sub(r"//[^/@]*@", "//…@", uri)
-
-
 def _short(error: BaseException) -> str:
     text = str(error)
     if "Max retries exceeded" in text or "Read timed out" in text:
         return "can't be reached"
-    return text.splitlines()[0][:200] if text else type(error).__name__
+    text = text.partition(". Response body: ")[0]  # of a server that refuses
+    lines = [line for line in text.splitlines() if "Query-invoked autoflush" not in line]
+    return lines[0][:200] if lines else type(error).__name__

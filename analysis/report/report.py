@@ -67,7 +67,7 @@ class Report:
         counts = self.runs["status"].value_counts().to_dict() if len(self.runs) else {}
         cells = self.runs["cell_id"].nunique() if len(self.runs) else 0
         facts = [(f"{cells:,}", "cells", False), (f"{len(self.runs):,}", "runs ended", False)]
-        planned = (self.sweep.files.read_json("progress.json") or {}).get("runs") or 0
+        planned = self.sweep.files.progress().get("runs") or 0
         if planned > len(self.runs):
             facts.append((f"{planned:,}", "runs planned", False))
         facts += [

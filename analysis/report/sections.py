@@ -6,6 +6,7 @@ from mislabel.analysis.report import html
 from mislabel.analysis.statistics.checkout import checkout_note
 from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.sweeps.formatting import axis_text, count, value_text
+from mislabel.sweeps.redaction import redacted
 from mislabel.sweeps.store.outcome import WITH_RESULT, Status
 
 _LISTED = 12
@@ -45,7 +46,7 @@ def failures(sweep: SweepTables) -> str:
         for text, own in sorted(failed.groupby(reason), key=lambda group: -len(group[1]))[:_REASONS]:
             first = own.iloc[0]
             at = [f"{name} = {value_text(first[name])}" for name in sweep.varying] + [f"seed {first['seed']}"]
-            rows.append([f"{len(own):,}", text, f"{', '.join(at)} (run {first['run_id']})"])
+            rows.append([f"{len(own):,}", redacted(str(text)), f"{', '.join(at)} (run {first['run_id']})"])
         parts.append(html.table(["runs", "error", "example"], rows))
     diverged = runs[runs["status"] == Status.DIVERGED]
     if len(diverged):
@@ -87,7 +88,9 @@ def provenance(sweep: SweepTables) -> str:
     for launch in launches[-_LISTED:]:
         git = launch.get("git") or {}
         commit = f"{git['commit'][:12]}{' with local changes' * bool(git.get('dirty'))}" if git.get("commit") else "–"
-        rows.append([launch.get("started_at", "–"), commit, launch.get("host", "–"), launch.get("command", "–")])
+        rows.append(
+            [launch.get("started_at", "–"), commit, launch.get("host", "–"), redacted(launch.get("command", "–"))]
+        )
     last = launches[-1]
     versions = ", ".join(f"{name} {number}" for name, number in (last.get("versions") or {}).items())
     text = f"Last launch: Python {last.get('python', '–')}, {versions}, on {last.get('platform', '–')}."

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mislabel.sweeps.errors import MislabelError, nearest
-from mislabel.sweeps.spec.model import Spec, spec_from_stored
+from mislabel.sweeps.spec.model import Spec
 from mislabel.sweeps.statistics import cell_table, curve_table, cut_at, first_stops, measured_frames, values_at_end
 from mislabel.sweeps.store.outcome import WITH_RESULT, Status
+from mislabel.sweeps.store.parts import TABLES
 from mislabel.sweeps.store.store import SweepFiles
-from mislabel.sweeps.store.tables import TABLES
 
 Where = Mapping[str, Any]
 """Rows to read: column name to a value, or to a list of values."""
@@ -33,7 +33,10 @@ class SweepTables:
 
     @cached_property
     def spec(self) -> Spec:
-        return spec_from_stored(self.files.read_text("spec.yaml") or "")
+        spec = self.files.spec()
+        if spec is None:
+            raise MislabelError(f"{self.files.address}: has no spec.yaml, so it is not a sweep")
+        return spec
 
     @cached_property
     def runs(self) -> pd.DataFrame:

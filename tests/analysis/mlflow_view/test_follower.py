@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mislabel.analysis.mlflow_view.view import View, following, only_one
+from mislabel.analysis.mlflow_view.database import only_one
+from mislabel.analysis.mlflow_view.view import View, following
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.run.launch import run_inline
 from mislabel.sweeps.store.store import Store, SweepFiles

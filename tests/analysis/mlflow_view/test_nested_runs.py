@@ -1,11 +1,15 @@
 """Curves and last values in MLflow: few points, and only finite ones."""
 
+import gc
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import mislabel
-from mislabel.analysis.mlflow_view.nested_runs import finals_of, points_of
+from mislabel.analysis.mlflow_view import nested_runs as module
+from mislabel.analysis.mlflow_view.nested_runs import Results, finals_of, points_of
 from mislabel.analysis.mlflow_view.view import View
 from mislabel.sweeps.store.store import Store
 from tests.analysis.mlflow_view.shown import MLFLOWS_OWN_WARNINGS, client_of, nested_runs, runs_table
@@ -56,3 +60,17 @@ def test_only_the_ends_of_a_flat_stretch_are_written() -> None:
     finals = finals_of(pd.DataFrame({"accuracy": [1.0]}))
     points = [(p.step, p.value) for p in points_of(finals, curves, (0, 9), 9, most=50)]
     assert points == [(0, 0.5), (1, 0.7), (2, 0.9), (3, 1.0), (9, 1.0)]
+
+
+def test_memory_does_not_depend_on_the_number_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of a single run are large, so they are made for a few runs at a time."""
+    monkeypatch.setattr(module, "_RUNS_AT_ONCE", 10)
+    most = {}
+    for seeds in (10, 30):
+        results = Results(run(Store(str(tmp_path / str(seeds))), seeds=seeds, track={"per": "run"}).files)
+        most[seeds] = 0
+        for i, _ in enumerate(results.nested_runs(list(results.digests))):
+            if i % 5 == 0:
+                tables = sum(type(each) is pd.DataFrame for each in gc.get_objects())
+                most[seeds] = max(most[seeds], tables)
+    assert most[30] <= most[10] + 10

@@ -27,7 +27,7 @@ def _stored(store: Store, *commits: str | None) -> Sweep:
     table = files.read("runs").drop_columns(["commit"])
     if commits:
         table = table.append_column("commit", pa.array(commits, pa.string()))
-    files.write_part(files.parts("runs")[0], {"runs": table})
+    files.write_results({"runs": table, "curves": files.read("curves")}, replaces=files.parts("runs"))
     return mislabel.load(store.address, "bowls")
 
 

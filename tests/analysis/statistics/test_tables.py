@@ -17,8 +17,8 @@ from scipy import stats
 import mislabel
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.store.parts import TABLES
 from mislabel.sweeps.store.store import Store, SweepFiles
-from mislabel.sweeps.store.tables import TABLES
 from tests.bowls import cut_short, run
 
 PARAMETERS: dict[str, Any] = {
@@ -106,10 +106,7 @@ def with_changes(files: SweepFiles, change: Callable[[dict[str, Any]], dict[str,
     tables = {name: files.read(name) for name in TABLES}
     rows = [{**row, **change(row)} for row in tables["runs"].to_pylist()]
     tables["runs"] = pa.Table.from_pylist(rows, tables["runs"].schema)
-    for name in TABLES:
-        for part in files.parts(name):
-            files.remove(f"{name}/{part}.parquet")
-    files.write_part("changed", tables)
+    files.write_results(tables, replaces=files.parts("runs"))
 
 
 def test_cells_can_be_selected(sweep: Sweep) -> None:
@@ -269,9 +266,9 @@ def test_only_the_selected_columns_are_read(store: Store, monkeypatch: pytest.Mo
     keys = {"run_id": ["a-0"] * 20_000, "pack_id": ["p"] * 20_000, "step": list(range(20_000))}
     row = {"run_id": ["a-0"], "cell_id": ["a"], "seed": [0], "status": ["done"], "pack_id": ["p"], "attempt": [1]}
     files = store.sweep("wide")
-    files.write_part("p", {"runs": pa.table(row), "curves": pa.table({**keys, **wide})})
+    part = files.write_results({"runs": pa.table(row), "curves": pa.table({**keys, **wide})})
     files.write_text("spec.yaml", "name: wide\ntask: bowl\n")
-    path = Path(files.address, "curves", "p.parquet")
+    path = Path(files.address, "curves", f"{part}.parquet")
     column = pq.ParquetFile(path).metadata.row_group(0).column(4)
     assert column.path_in_schema == "m1"
     data = bytearray(path.read_bytes())

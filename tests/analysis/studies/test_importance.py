@@ -39,9 +39,8 @@ def written(
     runs = pa.Table.from_pylist(rows)
     runs = runs.append_column("height", pa.array([-row["loss"] for row in rows]))
     files = store.sweep("made")
-    files.write_part(
-        "p", {"runs": runs, "curves": runs.select(["run_id", "cell_id", "seed", "step", "loss", "height"])}
-    )
+    curves = runs.select(["run_id", "cell_id", "seed", "step", "loss", "height"])
+    files.write_results({"runs": runs, "curves": curves})
     values = {"name": "made", "task": "bowl", "metric": [{"name": "loss", "goal": "minimize"}], **spec}
     files.write_text("spec.yaml", Spec.model_validate(values, strict=False).to_yaml())
     return mislabel.load(store.address, "made")
