@@ -7,6 +7,10 @@
 A check takes a task and raises AssertionError if the task breaks the contract. It trains a few lanes with the task's
 `small` settings, for a few blocks of steps. If lanes are batched differently, sums may be rounded differently: such
 checks run in float64 and allow for rounding. All other checks require identical bits.
+
+How much is allowed, is measured: `rounding_of` also trains each run alone with all its numbers nudged by one unit in
+the last place, at the start and after every frame. Training may amplify such differences. A pack may change a run by
+some times as much as the nudges do, and no more.
 """
 
 import io
@@ -16,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack
@@ -25,6 +30,8 @@ from mislabel.tasks.task import Task
 _LANES = 4
 _FRAMES = 6
 _ROUNDING = 1e-7
+MOST_ROUNDING = 100.0
+"""How much a pack may change a run, see `rounding_of`. Our tasks stay below 20; lanes that mix reach millions."""
 
 Curves = Mapping[int, Mapping[str, np.ndarray]]
 """The metrics over the frames, and the arrays over the snapshots, for each lane."""
@@ -92,6 +99,60 @@ def a_run_is_the_same_alone_and_in_a_pack(task: Task[Any]) -> None:
     for lane, params in enumerate(settings):
         alone = _trained(Pack(task, Lanes([params], [lane]), [lane]))
         _assert_same({lane: together[lane]}, alone, _ROUNDING)
+
+
+def packs_of_any_size_change_only_the_rounding(task: Task[Any]) -> None:
+    for (size, name), rounding in rounding_of(task, precision="float64").items():
+        assert rounding < MOST_ROUNDING, f"{name}: {size} lanes change it {rounding:.1e} times as much as rounding does"
+
+
+def rounding_of(
+    task: Task[Any], sizes: Sequence[int] = (3, 6), runs: int = 2, **more: Value
+) -> dict[tuple[int, str], float]:
+    """By pack size and metric, how much packs change the first runs, in units of what rounding does to them.
+
+    The unit is the largest change by nudges of one unit in the last place so far, plus one such unit of the metric.
+    """
+    sizes = [size for size in sizes if size <= (task.largest_pack or size)]
+    lanes = _settings(task, max(sizes, default=1), **more)
+    alone = {i: _trained(Pack(task, Lanes([lanes[i]], [i]), [i]))[i] for i in range(min(runs, len(lanes)))}
+    nudged = {i: [_nudged(task, lanes[i], i, nudge) for nudge in (1, 2)] for i in alone}
+    found: dict[tuple[int, str], float] = {}
+    for size in sizes:
+        together = _trained(Pack(task, Lanes(lanes[:size], range(size))))
+        for i in set(alone) & set(together):
+            for name, values in alone[i].items():
+                change = _change(values, together[i][name])
+                growth = np.max([_change(values, other[name]) for other in nudged[i]], axis=0)
+                unit = growth + np.finfo(lanes[0].precision).eps * np.nanmax(np.abs(values), initial=0.0)
+                worst = float(np.max(np.divide(change, unit, out=np.zeros_like(change), where=change > 0)))
+                found[size, name] = max(found.get((size, name), 0.0), worst)
+    return found
+
+
+def _nudged(task: Task[Any], params: Any, seed: int, nudge: int) -> Mapping[str, np.ndarray]:
+    """The curves of one run whose numbers are moved by at most one unit in the last place, now and after each frame."""
+    generator = torch.Generator().manual_seed(nudge)
+
+    def moved(tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        signs = torch.randint(-1, 2, tensor.shape, generator=generator)
+        return tensor * (1 + torch.finfo(tensor.dtype).eps * signs.to(tensor.dtype))
+
+    pack, frames = Pack(task, Lanes([params], [seed])), list[Frame]()
+    pack.lanes = pack.lanes.mapped(moved)
+    while not pack.finished:
+        pack.state = {name: moved(tensor) for name, tensor in pack.state.items()}
+        frames += _frames(pack, 1)
+    return _curves(frames)[0]
+
+
+def _change(expected: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """For each frame, the largest difference up to it; infinite if a value is present in only one of the two."""
+    differences = np.abs(np.where(np.isnan(expected) & np.isnan(found), 0.0, found - expected))
+    flat = np.nan_to_num(differences, nan=np.inf).reshape(len(expected), -1).max(axis=1, initial=0.0)
+    return np.maximum.accumulate(flat)
 
 
 def the_order_of_lanes_does_not_matter(task: Task[Any]) -> None:
@@ -193,6 +254,7 @@ CHECKS: Sequence[Callable[[Task[Any]], None]] = (
     lanes_come_first_in_the_state,
     training_leaves_its_input_alone,
     a_run_is_the_same_alone_and_in_a_pack,
+    packs_of_any_size_change_only_the_rounding,
     the_order_of_lanes_does_not_matter,
     a_resumed_run_equals_an_uninterrupted_one,
     dropping_a_lane_moves_no_other,
@@ -210,12 +272,12 @@ def _small(task: Task[Any]) -> Any:
     return task.settings({**values_of(task.params()), **task.small, **few})
 
 
-def _settings(task: Task[Any], **more: Value) -> list[Any]:
+def _settings(task: Task[Any], lanes: int = _LANES, **more: Value) -> list[Any]:
     """Small settings for each lane, with different knobs per lane if their bounds allow it."""
-    settings = [replace(_small(task), **more) for _ in range(_LANES)]
+    settings = [replace(_small(task), **more) for _ in range(lanes)]
     for name in task.names("knob"):
-        for lane in range(1, _LANES):
-            value = task.parameters[name].typed(getattr(settings[lane], name) * (1 - lane / 8))
+        for lane in range(1, lanes):
+            value = task.parameters[name].typed(getattr(settings[lane], name) * (1 - lane % 8 / 8))
             varied = replace(settings[lane], **{name: value})
             if not task.parameters[name].problem(value) and not list(task.conflicts(varied)):
                 settings[lane] = varied

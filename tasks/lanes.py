@@ -102,6 +102,12 @@ class Lanes(Generic[P]):
             both._once[name] = _changed(lambda *tensors: torch.cat(tensors), value, other._once[name])
         return both
 
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """These lanes, with the tensors that they keep changed by this function."""
+        lanes = type(self)(self.params, self.seeds, self.device)
+        lanes._once = {name: _changed(change, value) for name, value in self._once.items()}
+        return lanes
+
     def _drawn(
         self, name: str, size: tuple[int, ...], steps: range | None, kind: str, dtype: torch.dtype | None = None
     ) -> Tensor:

@@ -270,8 +270,15 @@ def _data(lanes: Lanes[Params]) -> Data:
         truth=truth,
         test_truth=classes.repeat_interleave(p.test_crops).expand(len(lanes), -1),
         given=torch.where(wrong.repeat(1, p.samples), (truth + shift) % p.classes, truth),
-        smallest_eigenvalue=torch.linalg.eigvalsh(covariance)[:, 0],
+        smallest_eigenvalue=_smallest_eigenvalue(covariance),
     )
+
+
+def _smallest_eigenvalue(matrices: Tensor) -> Tensor:
+    """The smallest eigenvalue of each symmetric matrix; nan if it is not finite, for which torch raises an error."""
+    finite = matrices.isfinite().all(dim=(1, 2))
+    smallest = torch.linalg.eigvalsh(torch.where(finite[:, None, None], matrices, 0.0))[:, 0]
+    return torch.where(finite, smallest, torch.nan)
 
 
 def _crops(lanes: Lanes[Params], centres: Tensor, name: str, count: int, step: int = 0) -> Tensor:

@@ -37,7 +37,9 @@ class Evaluation:
         help="when the slow linear probe trains: end: last step; always: at every frame",
     )
     probe_epochs: int = shape(200, at_least=1, help="training epochs of the linear probe")
-    probe_rate: float = shape(0.01, at_least=1e-9, help="learning rate of the linear probe's optimizer (Adam)")
+    probe_rate: float = shape(
+        0.01, at_least=1e-9, at_most=1e3, help="learning rate of the linear probe's optimizer (Adam)"
+    )
     corruption: str = shape(
         "symmetric", choices=corruption.KINDS, help=f"only for noisy_… metrics; {corruption.CORRUPTION_HELP}"
     )

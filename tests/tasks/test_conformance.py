@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from mislabel.tasks import conformance
 from mislabel.tasks.conformance import CHECKS
 from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.pack import Pack
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
 from mislabel.tasks.training import Training
@@ -114,6 +116,14 @@ BROKEN: dict[str, tuple[Task[Params], Callable[[Task[Any]], None]]] = {
         moved(lambda lanes, w: w - 0.01 * w.mean(dim=0)),
         conformance.a_run_is_the_same_alone_and_in_a_pack,
     ),
+    "a mean over a few lanes": (
+        moved(lambda lanes, w: w - 1e-6 * w.mean(dim=0)),
+        conformance.packs_of_any_size_change_only_the_rounding,
+    ),
+    "noise that all lanes share": (
+        moved(lambda lanes, w: w + 1e-6 * lanes.normal("shared", lanes.shape.width)[:1]),
+        conformance.packs_of_any_size_change_only_the_rounding,
+    ),
     "a lane that depends on its place": (
         moved(lambda lanes, w: w + torch.arange(len(w))[:, None]),
         conformance.the_order_of_lanes_does_not_matter,
@@ -157,6 +167,38 @@ BROKEN: dict[str, tuple[Task[Params], Callable[[Task[Any]], None]]] = {
         conformance.double_precision_is_kept,
     ),
 }
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_packs_that_mix_lanes_differ_far_more_than_rounding(precision: str) -> None:
+    good = conformance.rounding_of(GOOD, precision=precision)
+    assert max(good.values()) < 10
+    for name in ("lanes that see each other", "lanes that see how many they are"):
+        mixed = conformance.rounding_of(BROKEN[name][0], precision=precision)
+        assert max(mixed.values()) > 100 * conformance.MOST_ROUNDING
+    assert {size for size, _ in good} == {3, 6}
+
+
+def test_rounding_that_grows_is_not_mistaken_for_mixed_lanes() -> None:
+    """Each step is rounded by the number of lanes, and triples all differences."""
+
+    def growing(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
+        w = s["w"]
+        for _ in range(start, stop):
+            w = (3 * w * (1 + torch.finfo(w.dtype).eps * (len(lanes) % 4))).sin()
+        return {"w": w}
+
+    task = replace(GOOD, advance=growing)
+    change = np.abs(trained(task, 3) - trained(task, 1))
+    assert change.max() > 1e-4
+    assert 0 < max(conformance.rounding_of(task, precision="float32").values()) < conformance.MOST_ROUNDING
+
+
+def trained(task: Task[Params], lanes: int) -> np.ndarray:
+    """The weights of the first of some lanes after 13 steps."""
+    pack = Pack(task, Lanes([Params(width=3, steps=13, snapshots=1)] * lanes, range(lanes)))
+    weights: np.ndarray = pack.advance(seconds=60)[-1].arrays["weight"][0]
+    return weights
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

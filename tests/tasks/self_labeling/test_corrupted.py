@@ -291,3 +291,10 @@ def test_given_labels_are_memorized_and_refined_ones_are_not_if_positives_differ
 def test_the_sample_itself_as_positive_hurts_if_crops_are_far_from_it() -> None:
     last = claim(positive="centre", radius=0.9, alpha=0.95)
     assert (last["label_error"] > last["given_label_error"]).all()
+
+
+def test_a_lane_that_starts_at_infinity_diverges_alone() -> None:
+    settings = replace(SMALL, precision="float32")
+    frames = frames_of([settings, replace(settings, init_scale=3.5e38)], [0, 1])
+    assert frames[0].labels[frames[0].diverged].tolist() == [1]
+    assert frames[-1].labels.tolist() == [0]
