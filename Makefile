@@ -3,7 +3,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: help quickstart check test test-all mutants lint dependencies bench dist docs docs-serve docs-pages
+.PHONY: help quickstart check test test-all mutants lint dependencies bench faults dist docs docs-serve docs-pages
 .DELETE_ON_ERROR:
 
 help:  ## List the targets.
@@ -40,6 +40,9 @@ dependencies: $(READY)  ## Check that every import is a declared dependency.
 
 bench: $(READY)  ## Run the benchmarks and compare them with their bounds.
 	$(BIN)/python -m tests.benchmarks
+
+faults: $(READY)  ## Break everything that the fault suite knows, for hours, and print what sweeps did about it.
+	$(BIN)/python -m tests.faults
 
 dist: $(READY)  ## Build the source distribution and the wheel into ./dist.
 	$(BIN)/python -m build

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 import mislabel
-from mislabel.cluster.process import Process, descendants
+from mislabel.cluster.process import descendants
+from mislabel.sweeps.process import Process
 from mislabel.sweeps.store.store import Store
 from tests.cluster.heads import title_of, until
 from tests.pace import Pace
@@ -97,7 +98,7 @@ def _wait_until_half_way(store: Path, driver: "subprocess.Popen[str]") -> None:
 
     def is_half_way() -> bool:
         assert driver.poll() is None, driver.communicate()[1]
-        progress = Store(str(store)).sweep("disturbed").read_json("progress.json") or {}
+        progress = Store(str(store)).sweep("disturbed").progress()
         return progress.get("done") == 24 and progress["running"] > 0
 
     until(is_half_way, 600)
