@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from docs.tools import papers, session
+from docs.tools import examples, faults, papers, session
 from docs.tools.pages import DOCS, ROOT, page_name, pages
 
 
@@ -20,6 +20,8 @@ def main(names: list[str]) -> None:
             continue
         if page in papers.paper_pages():
             page.write_text(papers.updated(page))
+        if page == faults.PAGE:
+            page.write_text(faults.updated())
         with tempfile.TemporaryDirectory() as folder:
             before = page.read_text()
             after = session.updated(before, Path(folder))
@@ -27,6 +29,7 @@ def main(names: list[str]) -> None:
         if after != before:
             page.write_text(after)
             sys.stderr.write(f"{page_name(page)} has new outputs\n")
+    examples.write()
 
 
 def _keep_figures(page: Path, changed: bool, folder: Path) -> None:

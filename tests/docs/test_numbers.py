@@ -3,8 +3,10 @@
 Numbers in code blocks are compared by test_snippets, and those in the pages of papers by test_pages.
 """
 
+import json
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,14 @@ def _digits_size() -> list[str]:
     return [str(size) for size in images(EMBEDDED).train_x.shape[2:]]
 
 
+def _mutation_counts() -> list[str]:
+    """The mutants that were run and all mutants; then those found, timed out, survived and without tests."""
+    modules = json.loads((ROOT / "tests" / "mutation.json").read_text())["modules"].values()
+    total = sum((Counter(counts) for counts in modules), Counter[str]())
+    results = [total[name] for name in ("found", "timed out", "survived", "without tests")]
+    return [f"{count:,}" for count in (sum(results), total.total(), *results)]
+
+
 def _numbers() -> dict[str, list[str]]:
     """The numbers of each page, in order."""
     codes = [str(int(code)) for code in ExitCode]
@@ -44,7 +54,7 @@ def _numbers() -> dict[str, list[str]]:
         "comparison.md": [*"1234", "5", "6", "5", "7", "8", "9", "10", *_cited(sources)],
         "concepts/cells.md": [_INTERVAL],
         "concepts/packs.md": [_LANES],
-        "contributing.md": [str(MOST_LINES), str(MOST_MODULES)],
+        "contributing.md": [str(MOST_LINES), str(MOST_MODULES), *_mutation_counts()],
         "data.md": [*_digits_size(), "4.0", "3.0", "2.0"],  # versions of licences
         "getting-started.md": [_PYTHON, _INTERVAL, str(noise)],
         "glossary.md": [_LANES],

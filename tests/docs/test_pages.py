@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 
-from docs.tools import papers
+from docs.tools import faults, papers
 from docs.tools.pages import DOCS, RECORDS, ROOT, blocks_of, page_name, pages
 from docs.tools.reference import our_tasks, reference_pages
 from mislabel.analysis.claims.registry import CLAIMS
@@ -20,6 +20,7 @@ from mislabel.sweeps.commands.main import COMMANDS
 from mislabel.sweeps.papers.bundled import experiments, spec_path
 from mislabel.sweeps.spec.document import read_document
 from mislabel.sweeps.spec.model import EarlyTerminate, Method, Spec
+from tests.faults.suite import topics
 from tests.test_house import FOLDERS, ORDER
 
 
@@ -28,6 +29,15 @@ from tests.test_house import FOLDERS, ORDER
 def test_the_page_of_a_paper_agrees_with_the_records(page: Path) -> None:
     """After an intended change, `make docs-pages` writes the page again."""
     assert page.read_text() == papers.updated(page)
+
+
+def test_the_page_of_faults_agrees_with_the_record() -> None:
+    assert faults.PAGE.read_text() == faults.updated()
+
+
+def test_every_topic_of_the_fault_suite_is_on_the_page() -> None:
+    named = re.findall(r"^\| ([a-z ,]+) \|", faults.PAGE.read_text(), re.MULTILINE)
+    assert {topic.replace("_", " ") for topic in topics()} <= {topic for line in named for topic in line.split(", ")}
 
 
 def test_every_paper_has_a_page() -> None:

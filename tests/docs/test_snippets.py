@@ -1,5 +1,6 @@
 """Every code block of the documentation is run or checked, and every displayed output is the real one."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+from docs.tools import examples
 from docs.tools.pages import ROOT, Block, blocks_of, page_name, pages
 from docs.tools.session import Session, commands_of, words_of
 from mislabel.sweeps.checks.reader import checked_spec
@@ -61,6 +63,12 @@ def test_specs_are_valid_unless_the_page_shows_their_mistakes(page: str, block: 
             checked_spec(document)
     else:
         checked_spec(document)
+
+
+@pytest.mark.parametrize("page", sorted({*examples.numbers(), *json.loads(examples.FILE.read_text())}))
+def test_numbers_of_examples_are_the_intended_ones(page: str) -> None:
+    """After an intended change, `make docs-pages` writes them."""
+    assert examples.numbers().get(page) == json.loads(examples.FILE.read_text()).get(page)
 
 
 @_in("toml")
