@@ -109,7 +109,7 @@ class Jobs:
         return str(self._asked("GET", f"/api/jobs/{quote(id, safe='')}/logs")["logs"])
 
     def follow(self, id: str) -> Iterator[str]:
-        """The job's output as it is written, until the job ends."""
+        """The job's output from its start, as it is written, until the job ends or the connection is lost."""
         import asyncio
 
         with asyncio.Runner() as runner:
@@ -130,7 +130,7 @@ class Jobs:
                     if message.type is aiohttp.WSMsgType.TEXT:
                         yield message.data
         except aiohttp.ClientError as error:
-            raise MislabelError(f"the cluster at {self.address.url} closed the connection: {error}") from None
+            raise UnreachableError(f"the cluster at {self.address.url} closed the connection: {error}") from None
 
     def _asked(self, method: str, path: str, body: Any = None, seconds: float = _SECONDS) -> Any:
         data = None if body is None else json.dumps(body).encode()

@@ -202,6 +202,7 @@ def test_a_host_a_cable_and_a_driver_are_lost_and_no_result_is(cluster: Cluster,
     for name, values in SWEEPS.items():
         followed = cluster.client.run(MISLABEL, "logs", "-f", name, *cluster.access, seconds=400, code=None)
         assert followed.returncode == 0, cluster.said()
+        assert cluster.asked("status", name)["state"] == "done", cluster.said()
         assert_same(cluster.store.sweep(name), run(Store(str(tmp_path / name)), **values).files)
     where = {name: set(cluster.store.sweep(name).read("runs")["host"].to_pylist()) for name in SWEEPS}
     assert where["shiny"] == {"gpu-host"}

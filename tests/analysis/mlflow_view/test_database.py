@@ -17,18 +17,38 @@ from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.analysis.mlflow_view.shown import MLFLOWS_OWN_WARNINGS, nested_runs, nobodys_address
 from tests.bowls import bowl_values
-from tests.cluster.heads import until
 
 pytestmark = [pytest.mark.server, MLFLOWS_OWN_WARNINGS]
 
 MISLABEL = str(Path(sys.executable).parent / "mislabel")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "MISLABEL_"))}
-CREATE = "import sys; from mlflow import MlflowClient; MlflowClient(sys.argv[1]).search_experiments()"
+# A process that kills itself in the middle of MLflow's migrations, some fifty, and then runs what follows.
+DIE_HALF_WAY = """
+import os, signal, sys
+from sqlalchemy import Engine, event
+
+migrations = 0
+
+@event.listens_for(Engine, "before_cursor_execute")
+def count(connection, cursor, statement, *others):
+    global migrations
+    migrations += statement.startswith("UPDATE alembic_version")
+    if migrations == 20:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+"""
+CREATE = "from mlflow import MlflowClient; MlflowClient(sys.argv[1]).search_experiments()"
+SYNC = "from mislabel.sweeps.commands.main import main; main()"
 
 
 def mislabel(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     command = [MISLABEL, *words]
     return subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+
+
+def die_half_way(code: str, *words: str) -> None:
+    command = [sys.executable, "-c", DIE_HALF_WAY + code, *words]
+    assert subprocess.run(command, env=ENVIRONMENT, capture_output=True, check=False).returncode == -signal.SIGKILL
 
 
 def sql(*statements: str) -> Callable[[Path], None]:
@@ -124,13 +144,8 @@ def test_a_sweep_with_a_damaged_database_completes_and_a_rebuilt_view_shows_all_
 @pytest.mark.slow
 def test_a_process_that_is_killed_while_it_creates_the_tables_leaves_no_database(files: SweepFiles) -> None:
     folder = Path(files.store)
-    command = [MISLABEL, "sync", "--store", files.store]
-    killed = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
-    unfinished = folder / ".mlflow.db.new"
-    # Half of a complete database.
-    until(lambda: unfinished.exists() and unfinished.stat().st_size > 400_000, 120)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    die_half_way(SYNC, "sync", "--store", files.store)
+    assert (folder / ".mlflow.db.new").exists()
     assert not (folder / "mlflow.db").exists()
     done = mislabel("sync", "--store", files.store, folder=folder)
     assert done.returncode == 0, done.stderr
@@ -143,10 +158,7 @@ def test_a_database_that_mlflow_itself_left_half_made_is_rebuilt(files: SweepFil
     """As by a server that is killed when it starts for the first time."""
     folder = Path(files.store)
     database = folder / "mlflow.db"
-    killed = subprocess.Popen([sys.executable, "-c", CREATE, f"sqlite:///{database}"], stderr=subprocess.DEVNULL)
-    until(lambda: database.exists() and database.stat().st_size > 400_000, 120)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    die_half_way(CREATE, f"sqlite:///{database}")
     refused = mislabel("sync", "--store", files.store, folder=folder)
     assert refused.returncode == 2
     assert "mislabel sync --rebuild" in refused.stderr
