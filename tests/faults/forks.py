@@ -7,15 +7,20 @@ milliseconds. The server forks nothing but what is asked of it and starts no thr
 import multiprocessing
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 MODULES = ["tests.faults.preloaded"]
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(MODULES)
+# Starting a process also reads the exit codes of all others, and an exit code can be read only once. Without this lock,
+# a thread that starts a process takes the exit code of another thread's, which then gets 255 instead.
+_EXIT_CODES = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,8 @@ class Forked:
         self._process = _CONTEXT.Process(
             target=_child, args=(list(map(str, self._paths)), work, arguments), daemon=False
         )
-        self._process.start()
+        with _EXIT_CODES:
+            self._process.start()
 
     @property
     def pid(self) -> int:
@@ -52,7 +58,8 @@ class Forked:
 
     @property
     def runs(self) -> bool:
-        return self._process.is_alive()
+        with _EXIT_CODES:
+            return self._process.is_alive()
 
     @property
     def err(self) -> str:
@@ -61,16 +68,19 @@ class Forked:
 
     def ended(self, seconds: float = 120.0) -> Ended:
         """Wait for its end. It is killed, and TimeoutError raised, if that takes longer than this."""
-        self._process.join(seconds)
-        if self._process.is_alive():
+        wait([self._process.sentinel], seconds)
+        if self.runs:
             self.kill()
             raise TimeoutError(f"the process did not end within {seconds:g} s\n{self.err}")
         assert self._process.exitcode is not None
         return Ended(self._process.exitcode, *map(_text, self._paths))
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.join()
+        with _EXIT_CODES:
+            self._process.kill()
+        wait([self._process.sentinel])
+        with _EXIT_CODES:
+            self._process.join()
 
 
 def forked(work: Callable[..., Any], *arguments: Any, folder: Path, seconds: float = 120.0) -> Ended:
