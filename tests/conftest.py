@@ -46,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
         training_speed.change(Task)
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let one worker run all tests that start a Ray or a server, from the beginning, and one worker run each file."""
 
