@@ -19,6 +19,11 @@ class ExitCode(IntEnum):
     """The same command continues."""
 
 
+TICKET = "MISLABEL_TICKET"
+"""The environment variable with the path of a driver's ticket in the head's queue. The head restarts such a driver if
+it ends with CRASHED."""
+
+
 class MislabelError(Exception):
     """An error that is shown as a sentence instead of a traceback."""
 
@@ -124,3 +129,12 @@ _SYNONYMS = {
     "batch_size": "batch", "bs": "batch", "dataset": "data", "model": "network", "arch": "network", "n": "samples",
     "d": "dim",
 }  # fmt: skip
+
+
+def is_denied(error: BaseException | None) -> bool:
+    """Whether the error, or one that caused it, says that this user may not do something: waiting does not help."""
+    while error is not None:
+        if isinstance(error, PermissionError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mislabel.cluster.queue.fair_share import TICKET
+from mislabel.sweeps.errors import TICKET
 from mislabel.sweeps.redaction import redacted
 from mislabel.tasks.files import write_atomically
 
@@ -44,12 +44,3 @@ def take_crash(ticket: Path) -> Crash | None:
         return None
     finally:
         path.unlink(missing_ok=True)
-
-
-def is_denied(error: BaseException | None) -> bool:
-    """Whether the error, or one that caused it, says that this user may not do something: waiting does not help."""
-    while error is not None:
-        if isinstance(error, PermissionError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False

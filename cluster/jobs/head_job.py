@@ -21,11 +21,10 @@ from types import FrameType
 from mislabel.cluster.head_state import Folder, State, head_state
 from mislabel.cluster.jobs.crash import take_crash
 from mislabel.cluster.jobs.request import CommandRequest, FactsRequest, SweepRequest, is_id, request_from_metadata
-from mislabel.cluster.queue.fair_share import TICKET
 from mislabel.cluster.queue.queue import Queue, Ticket
 from mislabel.cluster.ray_private import job_metadata
 from mislabel.cluster.secret import write_private
-from mislabel.sweeps.errors import ExitCode, MislabelError
+from mislabel.sweeps.errors import TICKET, ExitCode, MislabelError
 from mislabel.sweeps.process import Process
 from mislabel.sweeps.redaction import redacted
 

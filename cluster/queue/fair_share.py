@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mislabel.cluster.queue.queue import Queue
+from mislabel.sweeps.errors import TICKET
 
-TICKET = "MISLABEL_TICKET"
-"""The environment variable with the path of a driver's ticket."""
 _LOOK_SECONDS = 1.0
 
 

@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from mislabel.cluster.queue.fair_share import TICKET, Share
+from mislabel.cluster.queue.fair_share import Share
 from mislabel.cluster.ray_private import read_note, remove_note, write_note
-from mislabel.sweeps.errors import MislabelError
+from mislabel.sweeps.errors import TICKET, MislabelError
 from mislabel.sweeps.spec.model import Resources
 
 _log = logging.getLogger(__name__)

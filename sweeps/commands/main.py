@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from mislabel.sweeps.errors import ExitCode, MislabelError, RayLostError, nearest
+from mislabel.sweeps.errors import TICKET, ExitCode, MislabelError, RayLostError, is_denied, nearest
 from mislabel.sweeps.redaction import has_secret, redacted
 
 COMMANDS = {
@@ -139,10 +139,8 @@ def main() -> None:
         sys.exit(ExitCode.WRONG)
     except MislabelError as error:
         click.echo(redacted(traceback.format_exc() if debug else f"mislabel: {error}"), err=True)
-        from mislabel.cluster.jobs.crash import is_denied
-        from mislabel.cluster.queue.fair_share import TICKET
-
-        # A driver that the head's queue started asks to be restarted if the error may pass.
+        # A driver that the head's queue started asks to be restarted if the error may pass. This imports nothing: the
+        # error may be that no file can be opened.
         may_pass = error.retry and not is_denied(error)
         code = ExitCode.CRASHED if may_pass and TICKET in os.environ else error.exit_code
         if isinstance(error, RayLostError):
@@ -153,9 +151,10 @@ def main() -> None:
         sys.exit(ExitCode.FAILED)
     except Exception as error:
         click.echo(redacted(traceback.format_exc()), nl=False, err=True)
-        from mislabel.cluster.jobs.crash import note_crash
+        if TICKET in os.environ:
+            from mislabel.cluster.jobs.crash import note_crash
 
-        note_crash(error)
+            note_crash(error)
         sys.exit(ExitCode.CRASHED)
 
 

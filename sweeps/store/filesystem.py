@@ -41,6 +41,8 @@ _ADVICE = {
     errno.EROFS: "is on a read-only file system; choose another store with --store",
     errno.EISDIR: "is a folder where a file is expected; remove it",
     errno.ENOTDIR: "is not a folder; choose another store with --store",
+    errno.EMFILE: "this process has too many open files; raise its limit with `ulimit -n`",
+    errno.ENFILE: "this machine has too many open files; close some programs",
     errno.EEXIST: "is not a folder; choose another store with --store",
 }
 # How the AWS library names temporary failures.

@@ -121,7 +121,9 @@ class Undisturbed:
         def run(folder: Path) -> None:
             with mounted(folder / "disk", "size=64m") as disk:
                 store = disk / "store"
-                forked(run_sweep, str(self.spec), str(store), Error(90, errno.ENOSPC), folder=folder).expect(1)
+                stored = [each.number for each in self.operations if each.kind == "rename" and "/runs/" in each.path]
+                fault = Error(stored[1] + 1, errno.ENOSPC)
+                forked(run_sweep, str(self.spec), str(store), fault, folder=folder).expect(1)
                 remount(disk, "ro")
                 one_sentence(forked(run_sweep, str(self.spec), str(store), folder=folder), 1)
                 for words in (("list",), ("status", "bowls"), ("results", "bowls"), ("plan", str(self.spec))):

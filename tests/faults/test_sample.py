@@ -13,9 +13,8 @@ import pytest
 from tests.faults import suite
 from tests.faults.suite import Case, Suite
 
-# Samples of kills take minutes, and test_driver and tests/cluster/test_hosts kill the same things. Single cases of the
-# other two fail now and then. `make faults` runs all of them.
-LEFT_OUT = ("ray_kills", "host_kills", "resources", "corruption")
+# Samples of kills take minutes, and test_driver and tests/cluster/test_hosts kill the same things.
+LEFT_OUT = ("ray_kills", "host_kills")
 
 
 def _with_marks(topic: str) -> object:

@@ -2,9 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from mislabel.cluster.jobs.crash import Crash, is_denied, note_crash, take_crash
-from mislabel.cluster.queue.fair_share import TICKET
-from mislabel.sweeps.errors import StoreError
+from mislabel.cluster.jobs.crash import Crash, note_crash, take_crash
+from mislabel.sweeps.errors import TICKET, StoreError, is_denied
 
 
 def raised(error: Exception) -> Exception:

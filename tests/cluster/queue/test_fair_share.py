@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mislabel.cluster.queue.fair_share import TICKET, Share, shares
+from mislabel.cluster.queue.fair_share import Share, shares
 from mislabel.cluster.queue.queue import Queue, Ticket
+from mislabel.sweeps.errors import TICKET
 from mislabel.sweeps.process import Process
 
 demands = st.dictionaries(st.text(min_size=1, max_size=3), st.one_of(st.none(), st.integers(0, 20)), max_size=6)

@@ -24,7 +24,7 @@ def test_it_needs_a_cluster(mislabel: Mislabel) -> None:
 def job_server(tails: list[list[str]], ends: list[str], code: int) -> Iterator[Jobs]:
     """A job server whose connections send these texts and are then lost, and that reports these states of the job."""
     connections, states = iter(tails), chain(ends, repeat(ends[-1]))
-    address: "asyncio.Queue[str]" = asyncio.Queue()
+    address: asyncio.Queue[str] = asyncio.Queue()
 
     async def tail(request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()

@@ -7,9 +7,8 @@ import pytest
 import yaml
 
 from mislabel.cluster.address import free_ports
-from mislabel.cluster.queue.fair_share import TICKET
 from mislabel.sweeps.commands.main import COMMANDS, without_secrets
-from mislabel.sweeps.errors import ExitCode
+from mislabel.sweeps.errors import TICKET, ExitCode
 from tests.bowls import bowl_values
 from tests.sweeps.commands.conftest import Mislabel
 
