@@ -41,7 +41,7 @@ def command(store: str, as_json: bool) -> None:
 
 def states_of(store: "Store", progress: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """The states of sweeps: running, done, stopped, or died if the driver ended without recording its end."""
-    from mislabel.sweeps.store.lease import running_among
+    from mislabel.sweeps.run.lease import running_among
 
     states = {name: str(values.get("state", "not started")) for name, values in progress.items()}
     begun = [name for name, state in states.items() if state == "running"]

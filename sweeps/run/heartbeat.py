@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from mislabel.sweeps.errors import MislabelError, StoreError
-from mislabel.sweeps.store.lease import Lease, is_held, newest_generation
+from mislabel.sweeps.run.lease import Lease, is_held, newest_generation
 from mislabel.sweeps.store.outcome import ASKED, StopCause, StopReason
 from mislabel.sweeps.store.store import SweepFiles
 

@@ -35,6 +35,7 @@ from mislabel.sweeps.run.heartbeat import (
     requested_stop,
 )
 from mislabel.sweeps.run.lane_stopper import lane_stopper_of
+from mislabel.sweeps.run.lease import Lease, take
 from mislabel.sweeps.run.provenance import commit_of, provenance
 from mislabel.sweeps.run.sweep_log import sweep_log
 from mislabel.sweeps.run.worker import reports
@@ -42,7 +43,6 @@ from mislabel.sweeps.search.warm_start import earlier_cells, refuse_unknown_swee
 from mislabel.sweeps.spec.model import Resources, Spec
 from mislabel.sweeps.store.cell_means import Mean, Means
 from mislabel.sweeps.store.filesystem import LONG_PATIENCE_SECONDS
-from mislabel.sweeps.store.lease import Lease, take
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store, SweepFiles

@@ -19,7 +19,7 @@ import mislabel
 from mislabel.sweeps.commands.main import main
 from mislabel.sweeps.errors import LeaseLostError, StoreError, SweepBusyError
 from mislabel.sweeps.run.launch import Launch, run_inline
-from mislabel.sweeps.store.lease import Lease, newest_generation, take
+from mislabel.sweeps.run.lease import Lease, newest_generation, take
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import CPU, bowl_values, curves_of, prepared, run, runs_of
@@ -130,7 +130,7 @@ def test_commands_take_the_address(
 
 KILLED = """
 import os, signal, sys
-from mislabel.sweeps.store.lease import Lease, newest_generation, take
+from mislabel.sweeps.run.lease import Lease, newest_generation, take
 from mislabel.sweeps.store.store import Store
 from tests.bowls import run
 

@@ -188,7 +188,7 @@ def run_held(spec: str, store: str, pace: str, moment: float) -> None:
 
 def run_replaced(spec: str, store: str, number: int, looks: bool) -> None:
     """Run the sweep, pause at an operation, and with `looks` check the lease before every write."""
-    from mislabel.sweeps.store import lease
+    from mislabel.sweeps.run import lease
 
     if looks:
         lease._CHECK_SECONDS = -1.0

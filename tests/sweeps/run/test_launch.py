@@ -289,7 +289,7 @@ def test_a_driver_that_was_replaced_ends_with_one_sentence_and_its_runs_are_kept
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is replaced after its first pack. What it finished is adopted, and the other driver trains the rest."""
-    monkeypatch.setattr("mislabel.sweeps.store.lease._CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("mislabel.sweeps.run.lease._CHECK_SECONDS", 0.0)
     later: list[Launch] = []
 
     @contextmanager

@@ -11,8 +11,8 @@ import pytest
 
 from mislabel.sweeps.errors import LeaseLostError, SweepBusyError
 from mislabel.sweeps.process import Process
-from mislabel.sweeps.store import lease as module
-from mislabel.sweeps.store.lease import Holder, Lease, holder_of, is_held, newest_generation, running_among, take
+from mislabel.sweeps.run import lease as module
+from mislabel.sweeps.run.lease import Holder, Lease, holder_of, is_held, newest_generation, running_among, take
 from mislabel.sweeps.store.store import Store, SweepFiles
 
 
@@ -115,7 +115,7 @@ def test_a_driver_that_renews_its_lease_lives_whatever_the_clock_says(
         written(files, **{**holder.model_dump(), "beats": 1})
         age(files, jump)
 
-    monkeypatch.setattr("mislabel.sweeps.store.lease.time.sleep", sleep)
+    monkeypatch.setattr("mislabel.sweeps.run.lease.time.sleep", sleep)
     assert is_held(files, 1)
 
 
@@ -125,7 +125,7 @@ def test_a_driver_elsewhere_that_releases_its_lease_while_we_watch_is_dead(
     holder = written(files, numbering="elsewhere")
     age(files, 600)
     released = {**holder.model_dump(), "released": True}
-    monkeypatch.setattr("mislabel.sweeps.store.lease.time.sleep", lambda _: written(files, **released) and None)
+    monkeypatch.setattr("mislabel.sweeps.run.lease.time.sleep", lambda _: written(files, **released) and None)
     assert not is_held(files, 1)
 
 
@@ -149,7 +149,7 @@ def test_sweeps_that_run_are_told_from_those_that_died(store: Store, monkeypatch
     written(sweeps["fresh"], numbering="elsewhere")
     written(sweeps["silent"], numbering="elsewhere")
     slow = {**written(sweeps["slow"], numbering="elsewhere").model_dump(), "beats": 1}
-    monkeypatch.setattr("mislabel.sweeps.store.lease.time.sleep", lambda _: written(sweeps["slow"], **slow))
+    monkeypatch.setattr("mislabel.sweeps.run.lease.time.sleep", lambda _: written(sweeps["slow"], **slow))
     for name in ("silent", "slow"):
         age(sweeps[name], 70)
     assert running_among(list(sweeps.values())) == {"here", "fresh", "slow"}
