@@ -19,28 +19,30 @@ _ATTEMPTS = 3
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path in the same folder. It becomes `path` if the body succeeds, and is removed if not."""
     # The leading dot hides the file from Parquet readers. torch.save refuses a name that is only a suffix.
     unfinished = path.with_name(f".{uuid.uuid4().hex}.part")
     try:
         yield unfinished
-        with open(unfinished, "rb+") as file:
-            os.fsync(file.fileno())
+        if durable:
+            with open(unfinished, "rb+") as file:
+                os.fsync(file.fileno())
         os.replace(unfinished, path)
-        _sync_folder(path.parent)
+        if durable:
+            _sync_folder(path.parent)
     finally:
         unfinished.unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write the file; its folder must exist.
+def write_atomically(path: Path, data: bytes, durable: bool = True) -> None:
+    """Write the file; its folder must exist. A file that is not `durable` may be lost in a power cut.
 
     A process that removes unfinished files of killed writers may also remove ours. We then write it again.
     """
     for attempts_left in range(_ATTEMPTS - 1, -1, -1):
         try:
-            with atomic_path(path) as unfinished:
+            with atomic_path(path, durable) as unfinished:
                 unfinished.write_bytes(data)
             return
         except FileNotFoundError:

@@ -6,6 +6,7 @@ The inline runner and the Ray Tune searcher call it; they decide nothing.
 import logging
 import time
 from collections import Counter, deque
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -208,6 +209,8 @@ class Driver:
         if handed is not None and (rest := handed.rest()):
             _log.warning("pack %s: lost with %d runs: %s", pack, len(rest), error.splitlines()[0] if error else "")
             self._record_failure(rest, error, Status.LOST)
+            with suppress(StoreError):
+                self.files.drop_running(pack)
         self._close_if_idle()
 
     def break_off(self, error: StoreError) -> None:

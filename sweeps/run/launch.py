@@ -315,6 +315,7 @@ def _tidy(lease: Lease, over: bool) -> None:
         if over:
             for pack, _ in list(files.checkpoints()):
                 files.drop_checkpoint(pack)
+            files.drop_all_running()
         files.compact()
         lease.advance()
         lease.files.remove_leftovers()

@@ -7,6 +7,7 @@ import io
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +20,7 @@ from mislabel.sweeps.plan.data_check import refuse_other_data
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.redaction import redacted
 from mislabel.sweeps.run.lane_stopper import LaneStopper
+from mislabel.sweeps.run.live_rows import LiveRows
 from mislabel.sweeps.run.pack_group import PackGroup
 from mislabel.sweeps.run.record import Record
 from mislabel.sweeps.run.report import Advanced, Finished, Halted, Refill, Report, StoreBroken, failure
@@ -59,6 +61,8 @@ def reports(
     except StoreError as error:
         yield StoreBroken(order.id, error=redacted(str(error)))
     except Exception as error:
+        with suppress(StoreError):
+            files.drop_running(order.id)
         yield failure(order, error, device, share)
 
 
@@ -82,6 +86,8 @@ class Worker:
         with torch.no_grad():
             self._resume_checkpoints()
         self._lanes_at_start = len(self.pack_group.live)
+        self._live_rows = LiveRows(files, self.record, self.task, device_name(device))
+        self._live_rows.begin(self.pack_group.steps())
         self._judge: Judge | None = None
         if lane_stopper is not None:
             training = self.task.settings(order.values(0))
@@ -105,6 +111,7 @@ class Worker:
         trained = (self.order.id, self.pack_group.run_steps - run_steps, spent, outcomes)
         if not live:
             self.files.drop_checkpoint(self.order.id)
+            self._live_rows.drop()
             self._drop_resumed()
             allocator.return_freed_memory()
             return Finished(*trained)
@@ -114,6 +121,8 @@ class Worker:
             return Refill(*trained, self.pack_group.step)
         if time.monotonic() - self._saved_at > self._checkpoint_seconds:
             self.save()
+        elif self._live_rows.is_due:
+            self._live_rows.write(self.pack_group.steps())
         return Advanced(*trained)
 
     @property
@@ -133,6 +142,7 @@ class Worker:
         }
         live = set(self.pack_group.live)
         self.files.save_checkpoint(self.order.id, _bytes(saved), [run for run in self.order.run_ids if run in live])
+        self._live_rows.write(self.pack_group.steps())
         self._drop_resumed()
         self._saved_at = time.monotonic()
         self._save_seconds = self._saved_at - began
@@ -189,6 +199,7 @@ class Worker:
         for pack in set(self.order.resume) - {self.order.id}:
             if set(self.files.checkpointed(pack)) <= set(self.order.run_ids):
                 self.files.drop_checkpoint(pack)
+                self._live_rows.drop_resumed(pack)
 
 
 def record_failure(order: PackOrder, files: SweepFiles, error: str, status: Status = Status.FAILED) -> list[Outcome]:

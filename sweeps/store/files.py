@@ -28,7 +28,7 @@ class Files:
     def __init__(self, filesystem: FileSystem, root: str, name: str, store: str, generation: int = 0) -> None:
         """`name` is the sweep's name; `store` is the address of the store."""
         self.generation = generation
-        """The generation of the lease under which these files are written: see `lease`. Readers have 0."""
+        """The generation of the lease under which these files are written: see `run.lease`. Readers have 0."""
         self._fs = filesystem
         self._root = root
         self.name = name

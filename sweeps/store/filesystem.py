@@ -148,12 +148,15 @@ class FileSystem:
                     return tail[-length:]
                 wanted = length
 
-    def put(self, path: str, data: bytes) -> None:
-        """Write the file completely or not at all: object stores do so, and in a folder we rename a temporary file."""
+    def put(self, path: str, data: bytes, durable: bool = True) -> None:
+        """Write the file completely or not at all: object stores do so, and in a folder we rename a temporary file.
+
+        A file that need not be `durable` may be lost in a power cut, and is written faster.
+        """
         self.guard()
         if self.is_local:
             make_folder(Path(path).parent)
-            write_atomically(Path(path), data)
+            write_atomically(Path(path), data, durable)
         else:
             self._asked(lambda: self._put(path, data), len(data) / _SLOWEST_BYTES_PER_SECOND)
 

@@ -103,11 +103,11 @@ def encoded(
     tables: Mapping[str, pa.Table], generation: int, replaces: Sequence[str] = ()
 ) -> tuple[str, dict[str, bytes]]:
     """The name of a part with these rows, and the contents of its files by table, in the order of writing."""
-    files = {name: _parquet(tables[name], {}) for name in TABLES if name != "runs" and name in tables}
+    files = {name: parquet(tables[name]) for name in TABLES if name != "runs" and name in tables}
     files = {name: data for name, data in files.items() if tables[name].num_rows}
     records = {name: FileRecord(len(data), _sha256(data), _sha256(_footer(data))) for name, data in files.items()}
     manifest = _MANIFEST.dump_json(Manifest(records, tuple(replaces))).decode()
-    runs = _parquet(tables["runs"], {_MANIFEST_KEY: manifest})
+    runs = parquet(tables["runs"], {_MANIFEST_KEY: manifest})
     return f"{generation:06}-{_sha256(runs)[:20]}", {**files, "runs": runs}
 
 
@@ -133,13 +133,14 @@ def is_intact(name: str, runs: bytes) -> bool:
     return match is None or _sha256(runs)[:20] == match[2]
 
 
-def _parquet(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
+def parquet(table: pa.Table, metadata: Mapping[str, str] | None = None) -> bytes:
+    """The table as a Parquet file, with these texts in its metadata."""
     sink = pa.BufferOutputStream()
     table = table.replace_schema_metadata({"mislabel.schema": str(SCHEMA)})
     options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
     with pq.ParquetWriter(sink, table.schema, **options) as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata(dict(metadata))
+        writer.add_key_value_metadata(dict(metadata or {}))
     return bytes(sink.getvalue())
 
 

@@ -7,8 +7,9 @@
     <store>/<sweep>/runs|curves|arrays/<generation>-<digest>.parquet
     <store>/<sweep>/checkpoints/<pack>-<generation>.json       the runs in a checkpoint, and the name of its file
     <store>/<sweep>/checkpoints/<pack>-<generation>-<checksum>.pt
-    <store>/<sweep>/lease/000007.json        who runs the sweep: see `lease`
+    <store>/<sweep>/lease/000007.json        who runs the sweep: see `run.lease`
     <store>/<sweep>/progress/000007.json     how far the driver with this lease is
+    <store>/<sweep>/running/runs|curves|arrays/<pack>-<generation>.parquet      runs that train: see `running`
     <store>/<sweep>/weights/<run>.pt         trained weights, if the spec keeps them
     <store>/<sweep>/log.txt                  the messages of every launch
     <store>/<sweep>/set-aside/…              files that could not be read
@@ -31,8 +32,8 @@ from mislabel.sweeps.errors import DamagedFileError, MislabelError, SpecError, W
 from mislabel.sweeps.spec.model import Spec, spec_from_stored
 from mislabel.sweeps.store.filesystem import CLOCK, PATIENCE_SECONDS, Guard, as_store_errors, opened, short, within
 from mislabel.sweeps.store.parts import SCHEMA
+from mislabel.sweeps.store.running import Running
 from mislabel.sweeps.store.shapes import CHECKPOINT, LAUNCH, LAYOUT, PROGRESS
-from mislabel.sweeps.store.upkeep import Upkeep
 from mislabel.tasks.files import UNFINISHED
 
 _log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ class Store:
         return self.sweep(name)
 
 
-class SweepFiles(Upkeep):
+class SweepFiles(Running):
     def with_patience(self, seconds: float) -> "SweepFiles":
         """The same files, with another time limit for retries while the store can't be reached."""
         return SweepFiles(self._fs.with_patience(seconds), self._root, self.name, self.store, self.generation)
@@ -247,9 +248,11 @@ class SweepFiles(Upkeep):
     def remove_leftovers(self) -> None:
         """Remove files that nobody needs. Call this at the start of a generation, before its workers write.
 
-        That is: replaced and unfinished parts, incomplete checkpoints, and unfinished files of killed writers.
+        That is: replaced and unfinished parts, rows of running runs that have ended, incomplete checkpoints, and
+        unfinished files of killed writers.
         """
         self.remove_replaced()
+        self.drop_ended_running()
         names = self.names("checkpoints")
         described = {name: found.file for name in names if (found := self._description(name)) is not None}
         for name in names:

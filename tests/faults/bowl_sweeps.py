@@ -83,10 +83,11 @@ def write_spec(folder: Path, method: str) -> Path:
 
 def run_sweep(spec: str, store: str, fault: Fault | None = None, record: str = "", *options: str) -> None:
     """`mislabel run` in this process, with a checkpoint after every frame."""
-    from mislabel.sweeps.run import worker
+    from mislabel.sweeps.run import live_rows, worker
 
     os.environ["GIT_DIR"] = os.devnull  # the commit of the code is not asked for
     worker.STRETCH_SECONDS, worker.CHECKPOINT_SECONDS, worker.CHECKPOINT_SHARE = 0.0, 0.0, float("inf")
+    live_rows.FIRST_SECONDS = live_rows.EVERY_SECONDS = live_rows.LONGEST_SECONDS = 0.0
     with tapped(store, fault) as operations:
         try:
             mislabel("run", spec, "--store", store, "--inline", *(options or ("--no-mlflow",)))
