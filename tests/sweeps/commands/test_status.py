@@ -1,5 +1,10 @@
 from collections.abc import Callable
 
+import pytest
+
+from mislabel.sweeps.run.launch import Launch
+from mislabel.sweeps.store.store import Store
+from tests.bowls import run
 from tests.sweeps.commands.conftest import Mislabel, Said
 
 
@@ -38,3 +43,33 @@ def test_the_reason_why_a_sweep_stopped_is_shown(mislabel: Mislabel, ran: Callab
     said = mislabel("status", "bowls")
     assert "1 runs failed, more than budget.failures = 0" in said.out
     assert "mislabel run" in said.err
+
+
+def test_running_cells_are_shown_with_their_step_and_last_metrics(
+    mislabel: Mislabel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Normally the command runs in another process than the driver; here it runs between two of the driver's steps."""
+    monkeypatch.setattr("mislabel.sweeps.run.worker.STRETCH_SECONDS", 0.0)
+    for name in ("FIRST_SECONDS", "EVERY_SECONDS", "LONGEST_SECONDS"):
+        monkeypatch.setattr(f"mislabel.sweeps.run.live_rows.{name}", 0.0)
+    seen: list[tuple[Said, Said, int]] = []
+
+    def look(launch: Launch) -> None:
+        if launch.files.running().num_rows and not seen:
+            step = launch.files.running()["trained_steps"].to_pylist()[0]
+            seen.append((mislabel("status", "bowls"), mislabel("status", "bowls", "--json"), step))
+
+    parameters = {"x": {"values": [0.0, 1.0]}, "steps": 2000, "frames": 9}
+    files = run(Store("results"), look, parameters=parameters, seeds=2).files
+    text, script, step = seen[0]
+    assert script.json["state"] == "running"
+    cells = script.json["running_cells"]
+    assert sorted(cell["parameters"]["x"] for cell in cells) == [0.0, 1.0]
+    curves = files.read("curves").to_pandas()
+    for cell in cells:
+        assert (cell["seeds"], cell["step"], cell["steps"]) == (2, step, 2000)
+        own = curves[(curves["cell_id"] == cell["cell_id"]) & (curves["step"] <= step)]
+        assert cell["metrics"]["loss"] == pytest.approx(own[own["step"] == own["step"].max()]["loss"].mean())
+    assert f"{step:,} of 2,000" in text.out
+    assert text.out.splitlines()[-3].split() == ["x", "seeds", "step", "loss", "ends", "in"]
+    assert mislabel("status", "bowls", "--json").json["running_cells"] == []
