@@ -10,7 +10,7 @@ The files need not survive a power cut, so they are not synchronized: checkpoint
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -43,13 +43,16 @@ class Running(Upkeep):
 
     def drop_all_running(self) -> None:
         """Remove all rows that this generation and earlier ones wrote, because the sweep is complete."""
-        self._remove_running(self._running_names())
+        self._remove_running(name for table in TABLES for name in self._running_names(table))
 
     def drop_ended_running(self) -> None:
-        """Remove the rows of packs whose runs all have a result."""
+        """Remove the rows of packs whose runs all have a result, and files of writers that were killed."""
         parts = self._running_parts()
         ended = self._ended() if parts else frozenset()
         self._remove_running(name for name, rows in parts.items() if ended.issuperset(rows["run_id"].to_pylist()))
+        known = set(self._running_names())
+        others = {name for table in TABLES for name in self._running_names(table)} - known
+        self._remove_running(name for name in others if _pack_and_generation(name)[1] < self.generation)
 
     def running(self) -> pa.Table:
         """One row per run that is training, or that trained when its driver ended: like `runs`, as far as known.
@@ -98,8 +101,8 @@ class Running(Upkeep):
             return frozenset()
         return frozenset(rows.filter(pc.field("status").isin(list(WITH_RESULT)))["run_id"].to_pylist())
 
-    def _running_names(self) -> list[str]:
-        names = (name for name in self.names(f"{FOLDER}/runs") if name.endswith(".parquet"))
+    def _running_names(self, table: str = "runs") -> list[str]:
+        names = (name for name in self.names(f"{FOLDER}/{table}") if name.endswith(".parquet"))
         return [stem for name in names if _pack_and_generation(stem := PurePath(name).stem)[1] >= 0]
 
     def _running_parts(self) -> dict[str, pa.Table]:
@@ -135,8 +138,8 @@ class Running(Upkeep):
             self._reported.add(path)
             return None
 
-    def _remove_running(self, names: Iterator[str] | Sequence[str]) -> None:
-        for name in [name for name in names if _pack_and_generation(name)[1] <= self.generation]:
+    def _remove_running(self, names: Iterable[str]) -> None:
+        for name in {name for name in names if _pack_and_generation(name)[1] <= self.generation}:
             for table in reversed(TABLES):
                 with as_store_errors(self.address):
                     self._fs.remove(self._running_path(table, name))

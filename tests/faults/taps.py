@@ -268,11 +268,11 @@ def _methods(tap: Tap) -> dict[str, Any]:
     """Methods of our file system whose calls Python does not see: those of pyarrow."""
     put, remove, move = FileSystem.put, FileSystem.remove, FileSystem.move
 
-    def tapped_put(self: FileSystem, path: str, data: bytes) -> None:
+    def tapped_put(self: FileSystem, path: str, data: bytes, durable: bool = True) -> None:
         if self.is_local:
-            put(self, path, data)
+            put(self, path, data, durable)
         else:
-            tap.does("put", path, lambda: put(self, path, data))
+            tap.does("put", path, lambda: put(self, path, data, durable))
 
     def tapped_remove(self: FileSystem, path: str) -> None:
         if self.is_local and not Path(path).exists():
