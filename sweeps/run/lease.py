@@ -98,7 +98,7 @@ class Lease:
         """Move to the next generation. Raises LeaseLostError if another driver took over."""
         with self._renewing:
             following = self.generation + 1
-            if not _created(self._plain, following, self._holder):
+            if not _created(self._plain, following, self._holder) or not _is_newest(self._plain, following):
                 self._look()
                 raise self.lost or StoreError(f"{self._plain.address}/{FOLDER}: {following} can't be created")
             self._plain.remove(_file(self.generation))
@@ -150,7 +150,7 @@ def take(files: SweepFiles, take_over: bool = False) -> Lease:
         if newest and not take_over and is_held(files, newest):
             raise SweepBusyError(_busy(files, newest))
         following = 1 + max(newest, _newest(files, "revisions"))
-        if _created(files, following, holder):
+        if _created(files, following, holder) and _is_newest(files, following):
             for number in _generations(files, FOLDER):
                 if number < following - 1:
                     files.remove(_file(number))
@@ -241,6 +241,18 @@ def _created(files: SweepFiles, generation: int, holder: Holder) -> bool:
     # An earlier attempt whose answer was lost may have created it.
     found = holder_of(files, generation)
     return found is not None and found.token == holder.token
+
+
+def _is_newest(files: SweepFiles, generation: int) -> bool:
+    """Whether no later generation exists. If one does, remove the file of this one.
+
+    Holders remove the files of earlier generations. So a process that was paused may create the file of a generation
+    that was used and removed meanwhile.
+    """
+    if newest_generation(files) == generation:
+        return True
+    files.remove(_file(generation))
+    return False
 
 
 def _renew(lease: "weakref.ref[Lease]", ended: threading.Event) -> None:

@@ -228,3 +228,36 @@ def test_the_thread_ends_with_its_lease(files: SweepFiles) -> None:
     ended = lease._ended
     del lease
     assert ended.is_set()
+
+
+def test_a_holder_does_not_use_a_generation_that_was_used_and_removed(files: SweepFiles) -> None:
+    """A driver is paused, another one takes over and moves on, and removes the file of its first generation."""
+    paused = take(files)
+    successor = take(files, take_over=True)
+    successor.advance()
+    (Path(files.address) / "lease/000002.json").unlink(missing_ok=True)
+    with pytest.raises(LeaseLostError):
+        paused.advance()
+    assert paused.lost is not None
+    assert newest_generation(files) == successor.generation == 3
+    assert "000002.json" not in files.names("lease")
+
+
+def test_a_driver_that_was_paused_before_it_took_the_lease_takes_the_newest(
+    files: SweepFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, looked = module.newest_generation, []
+
+    def newest(files: SweepFiles) -> int:
+        found = real(files)
+        if not looked:  # other drivers run and end between this look and the creation of the file
+            looked.append(found)
+            lease = take(files)
+            lease.advance()
+            lease.release()
+            (Path(files.address) / "lease/000001.json").unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(module, "newest_generation", newest)
+    assert take(files).generation == 3
+    assert "000001.json" not in files.names("lease")
