@@ -7,17 +7,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mislabel.sweeps.errors import LeaseLostError, StoreError
 from mislabel.sweeps.run.record import Record
 from mislabel.sweeps.store.store import SweepFiles
-from mislabel.tasks.pack import Label
+from mislabel.tasks.pack import Frame, Label
 from mislabel.tasks.task import Task
 
 _log = logging.getLogger(__name__)
 # Rows are written first after this long, so that short packs cost nothing, and then at these intervals: less often if
-# writing takes over 1 % of the time, but at least once a minute.
-FIRST_SECONDS, EVERY_SECONDS, SHARE, LONGEST_SECONDS = 2.0, 10.0, 1 / 100, 60.0
+# writing takes over 0.5 % of the time, but at least once a minute.
+FIRST_SECONDS, EVERY_SECONDS, SHARE, LONGEST_SECONDS = 2.0, 10.0, 1 / 200, 60.0
 _TIME = pa.timestamp("us", tz="UTC")
 
 
@@ -30,7 +31,10 @@ class LiveRows:
         self._began = time.monotonic()
         self._first_steps: dict[Label, int] = {}
         self._due = self._began + FIRST_SECONDS
-        self._written_frames: tuple[int, int] | None = None
+        # Frames become rows once. Later writes contain the same rows and those of new frames.
+        self._new = list(record.frames)
+        self._rows: dict[str, pa.Table] = {}
+        self._writes = 0
         self._is_reported = False
 
     @property
@@ -40,18 +44,30 @@ class LiveRows:
     def write(self, steps: Mapping[Label, int]) -> None:
         """Write the rows of the running runs, whose present steps these are."""
         began = time.monotonic()
-        measured = self._record.last_steps()
-        runs = [run for run in steps if run in measured]
-        if runs:
-            tables = self._record.tables(runs, self._task, self._device)
-            frames = len(self._record.frames), len(runs)
-            if frames == self._written_frames:
-                tables = {"runs": tables["runs"]}
-            rows = {**tables, "runs": self._running(tables["runs"], runs, steps)}
+        measured = self._record.last_frames(steps)
+        if runs := [run for run in steps if run in measured]:
+            changed = self._update(runs) if self._new else {}
+            rows = {**changed, "runs": self._running(runs, steps)}
             self._try(lambda: self._files.write_running(self._record.order.id, rows))
-            self._written_frames = frames
         now = time.monotonic()
-        self._due = now + max(EVERY_SECONDS, min((now - began) / SHARE, LONGEST_SECONDS))
+        spent = now - began if self._writes else 0.0  # the first write also imports modules
+        self._writes += 1
+        self._due = now + max(EVERY_SECONDS, min(spent / SHARE, LONGEST_SECONDS))
+
+    def add(self, frames: Sequence[Frame]) -> None:
+        """Take these frames into the next write."""
+        self._new += frames
+
+    def _update(self, runs: Sequence[Label]) -> dict[str, pa.Table]:
+        """Rows of `curves` and `arrays` of these runs, with those of new frames."""
+        new = {"curves": self._record.curves(self._new), "arrays": self._record.arrays(self._new)}
+        has_ended = any(len(frame.labels) != len(runs) for frame in self._new)
+        self._new = []
+        for table, rows in new.items():
+            if rows.num_rows:
+                rows = pa.concat_tables([self._rows[table], rows]) if table in self._rows else rows
+                self._rows[table] = rows.filter(pc.field("run_id").isin(runs)) if has_ended else rows
+        return self._rows
 
     def begin(self, steps: Mapping[Label, int]) -> None:
         """Note where the runs are. Expected ends are computed from the steps that follow."""
@@ -59,7 +75,7 @@ class LiveRows:
 
     def drop(self) -> None:
         """Remove the pack's rows, because its runs have ended."""
-        if self._written_frames is not None:
+        if self._writes:
             self._try(lambda: self._files.drop_running(self._record.order.id))
 
     def drop_resumed(self, pack: str) -> None:
@@ -77,9 +93,9 @@ class LiveRows:
                 _log.warning("rows of running runs can't be written: %s", error)
             self._is_reported = True
 
-    def _running(self, rows: pa.Table, runs: Sequence[Label], steps: Mapping[Label, int]) -> pa.Table:
-        """Rows of `runs` as rows of running runs."""
-        rows = rows.drop_columns(["finished_at", "error"])
+    def _running(self, runs: Sequence[Label], steps: Mapping[Label, int]) -> pa.Table:
+        """Rows of `runs` for running runs."""
+        rows = self._record.last_rows(runs, self._task, self._device).drop_columns(["finished_at", "error"])
         rows = rows.set_column(
             rows.column_names.index("status"), "status", pa.array(["running"] * len(runs), pa.string())
         )

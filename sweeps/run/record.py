@@ -49,13 +49,21 @@ class Record:
         kept = ((frame, ~is_among(frame.labels, runs)) for frame in self.frames)
         self.frames = [frame.select(keep) for frame, keep in kept if keep.any()]
 
-    def last_steps(self) -> dict[Label, int]:
-        """The last measured step of each run."""
-        return {run: frame.step for frame in self.frames for run in frame.labels.tolist()}
+    def last_frames(self, runs: Iterable[Label]) -> dict[Label, tuple[Frame, int]]:
+        """The last frame of each of these runs that has one, and the run's place in it."""
+        missing, found = set(runs), {}
+        for frame in reversed(self.frames):
+            if not missing:
+                break
+            for i, run in enumerate(frame.labels.tolist()):
+                if run in missing:
+                    found[run] = frame, i
+                    missing.discard(run)
+        return found
 
     def outcomes(self, runs: Sequence[Label], names: Sequence[str] | None = None) -> list[Outcome]:
         """How each of these runs ended: its last frame, with all metrics or those in `names`."""
-        last = {run: (frame, i) for frame in self.frames for i, run in enumerate(frame.labels.tolist())}
+        last = self.last_frames(runs)
         outcomes = []
         for run in runs:
             frame, i = last[run]
@@ -68,13 +76,22 @@ class Record:
 
     def tables(self, runs: Sequence[Label], task: Task[Any], device: str) -> dict[str, pa.Table]:
         """Rows of `runs`, `curves` and `arrays` for these runs, all of which have ended."""
+        frames = [frame.select(is_among(frame.labels, runs)) for frame in self.frames]
+        frames = [frame for frame in frames if len(frame.labels)]
+        return {
+            "runs": self.last_rows(runs, task, device),
+            "curves": self.curves(frames),
+            "arrays": self.arrays(frames),
+        }
+
+    def last_rows(self, runs: Sequence[Label], task: Task[Any], device: str) -> pa.Table:
+        """Rows of `runs` with the metrics of each run's last frame."""
         outcomes = self.outcomes(runs)
         table = self.rows(outcomes, task, device)
         for name in outcomes[0].metrics:
             values = pa.array([outcome.metrics[name] for outcome in outcomes], pa.float64(), from_pandas=False)
             table = table.append_column(name, values)
-        frames = [frame.select(is_among(frame.labels, runs)) for frame in self.frames]
-        return {"runs": table, "curves": self._curves(frames), "arrays": self._arrays(frames)}
+        return table
 
     def rows(self, outcomes: Sequence[Outcome], task: Task[Any], device: str, error: str = "") -> pa.Table:
         order = self.order
@@ -101,13 +118,13 @@ class Record:
         columns["train_seconds"] = pa.array([self.seconds[run] for run in runs], pa.float64())
         return pa.table(columns)
 
-    def _curves(self, frames: Sequence[Frame]) -> pa.Table:
+    def curves(self, frames: Sequence[Frame]) -> pa.Table:
         columns = self._keys(frames)
         for name in frames[0].metrics:
             columns[name] = pa.array(np.concatenate([frame.metrics[name] for frame in frames]))
         return pa.table(columns)
 
-    def _arrays(self, frames: Sequence[Frame]) -> pa.Table:
+    def arrays(self, frames: Sequence[Frame]) -> pa.Table:
         """A row per run, snapshot and metric, with its values as a list."""
         tables = []
         frames = [frame for frame in frames if frame.arrays]
@@ -122,12 +139,19 @@ class Record:
     def _keys(self, frames: Sequence[Frame]) -> dict[str, pa.Array]:
         """A row per frame and run."""
         order = self.order
-        runs = [run for frame in frames for run in frame.labels.tolist()]
-        lanes = np.array([self._lanes[run] for run in runs], dtype=int)
+        # Most frames have the same runs, so their lanes are looked up once.
+        known: dict[tuple[Label, ...], np.ndarray] = {}
+        found = []
+        for frame in frames:
+            labels = tuple(frame.labels.tolist())
+            if labels not in known:
+                known[labels] = np.array([self._lanes[run] for run in labels], dtype=int)
+            found.append(known[labels])
+        lanes = np.concatenate(found)
         return {
-            "run_id": pa.array(runs, pa.string()),
+            "run_id": pa.array(order.run_ids, pa.string()).take(lanes),
             "cell_id": pa.array(order.cells, pa.string()).take(lanes),
             "seed": pa.array(np.asarray(order.seeds)[lanes]),
-            "pack_id": pa.array([order.id] * len(runs), pa.string()),
+            "pack_id": pa.repeat(pa.scalar(order.id, pa.string()), len(lanes)),
             "step": pa.array(np.repeat([frame.step for frame in frames], [len(frame.labels) for frame in frames])),
         }

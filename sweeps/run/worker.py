@@ -101,9 +101,12 @@ class Worker:
         before, run_steps = self.pack_group.steps(), self.pack_group.run_steps
         # A pack waits for refill at the step where it lost lanes: others lose theirs at the same step.
         fewest = self._lanes_at_start // 2 if self.order.refill else 0
-        self.record.frames += self.pack_group.advance(seconds, self._judge, fewest)
+        frames = self.pack_group.advance(seconds, self._judge, fewest)
         spent = time.perf_counter() - began
-        after = {**self.record.last_steps(), **self.pack_group.steps()}
+        self.record.frames += frames
+        self._live_rows.add(frames)
+        measured = {run: frame.step for frame in frames for run in frame.labels.tolist()}
+        after = {**measured, **self.pack_group.steps()}
         self.record.spend(spent, {run: after[run] - step for run, step in before.items()})
         live = set(self.pack_group.live)
         self._write([run for run in before if run not in live])

@@ -1,5 +1,6 @@
 """Rows of running runs: readers see the frames of runs that train, each run once, whatever happens to its pack."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from mislabel.sweeps.run.worker import Worker
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.running import FOLDER
 from mislabel.sweeps.store.store import Store, SweepFiles
+from mislabel.tasks.pack import Frame, Label
 from tests.bowls import BOWL, CPU, curves_of, orders_of, prepared, run
 
 LONG = {"parameters": {"x": {"values": [0.0, 1.0, 2.0]}, "steps": 40, "frames": 11, "snapshots": 2}, "seeds": 2}
@@ -179,21 +181,21 @@ def test_rows_are_written_less_often_if_writing_is_slow(store: Store, monkeypatc
     class SlowRecord(Record):
         seconds_to_write = 0.0
 
-        def last_steps(self) -> dict[object, int]:
+        def last_frames(self, runs: Iterable[Label]) -> dict[Label, tuple[Frame, int]]:
             clock[0] += self.seconds_to_write
-            return super().last_steps()
+            return super().last_frames(runs)
 
     record = SlowRecord(order)
     live = live_rows.LiveRows(launch.files, record, BOWL, "cpu")
     pauses = []
-    for seconds in (0.0, 0.05, 0.3, 5.0):
+    for seconds in (7.0, 0.05, 0.3, 5.0):
         began = clock[0]
         while not live.is_due:
             clock[0] += 0.5
         pauses.append(clock[0] - began)
         record.seconds_to_write = seconds
         live.write({})
-    assert pauses == [2.0, 10.0, 10.0, 30.0]
+    assert pauses == [2.0, 10.0, 10.0, 60.0]
     assert not live.is_due
     clock[0] += 60.0
     assert live.is_due
