@@ -275,6 +275,7 @@ def effects_of_importing(names: list[str], libraries: list[str]) -> list[str]:
     return changed
 
 
+@pytest.mark.long
 def test_importing_a_module_changes_nothing_in_the_process() -> None:
     ours = [name_of(path) for path in MODULES]
     foreign = {module for path in MODULES for module in imports_of(path, at_import_only=True)}

@@ -30,7 +30,7 @@ SPEC: dict[str, Any] = {
 
 
 def cost_of_live_rows() -> Iterator[Figure]:
-    """A pack of 32 runs that measures some 30 times per second: the share of its time that goes into rows of running runs."""
+    """A pack of 32 runs that measures tens of times per second: the time that it takes to show its runs."""
     torch.set_num_threads(1)
     assert pd.__version__  # pyarrow imports pandas when it makes the first table
     with tempfile.TemporaryDirectory() as folder:

@@ -14,6 +14,7 @@ import pytest
 from docs.tools.pages import DOCS, ROOT, blocks_of, page_name, pages, prose_of
 from docs.tools.papers import MARKER
 from mislabel.sweeps.errors import ExitCode
+from mislabel.sweeps.run.live_rows import SHARE
 from mislabel.sweeps.spec.document import read_document
 from mislabel.sweeps.statistics import CONFIDENCE
 from mislabel.tasks.data.images import EMBEDDED, images
@@ -54,6 +55,7 @@ def _numbers() -> dict[str, list[str]]:
         "comparison.md": [*"1234", "5", "6", "5", "7", "8", "9", "10", *_cited(sources)],
         "concepts/cells.md": [_INTERVAL],
         "concepts/packs.md": [_LANES],
+        "concepts/store.md": [f"{100 * SHARE:g}"],
         "contributing.md": [str(MOST_LINES), str(MOST_MODULES), *_mutation_counts()],
         "data.md": [*_digits_size(), "4.0", "3.0", "2.0"],  # versions of licences
         "getting-started.md": [_PYTHON, _INTERVAL, str(noise)],

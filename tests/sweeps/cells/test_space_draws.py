@@ -14,7 +14,7 @@ from tests.bowls import BOWL
 from tests.sweeps.cells.spaces import AXES, accepted, all_cells, random_space, space_of
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(specs.spaces("random", "qmc"), st.integers(0, 60))
 def test_draws_are_reproducible_and_a_larger_budget_keeps_them(values: dict[str, Any], more: int) -> None:
     space = accepted(values)
