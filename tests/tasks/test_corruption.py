@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -11,6 +11,7 @@ from mislabel.tasks import corruption
 from mislabel.tasks.corruption import LabelNoise
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.training import Training
+from tests.examples import examples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ def test_counts_of_large_classes_are_exact_in_single_precision() -> None:
     assert int((given[0] != y)[y == 0].sum()) == 10_504
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(
     counts=st.lists(st.integers(0, 40), min_size=2, max_size=6).filter(sum),
     rates=st.lists(st.floats(0, 1, width=32), min_size=1, max_size=4),

@@ -2,7 +2,7 @@ import itertools
 import tracemalloc
 from typing import Any
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mislabel.sweeps.cells.ranges import problem_with
@@ -11,6 +11,7 @@ from mislabel.sweeps.ids import cell_id
 from mislabel.sweeps.spec.condition import parse_expression
 from tests import specs
 from tests.bowls import BOWL
+from tests.examples import examples
 from tests.sweeps.cells.spaces import Cell, accepted, all_cells, space_of
 
 
@@ -33,7 +34,7 @@ def grid_the_slow_way(space: Space) -> list[Cell]:
     return cells
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 @given(specs.spaces("grid"))
 def test_a_grid_is_the_product_of_its_axes_without_excluded_cells(values: dict[str, Any]) -> None:
     space = space_of(**values)
@@ -45,7 +46,7 @@ def test_a_grid_is_the_product_of_its_axes_without_excluded_cells(values: dict[s
     assert len({name for name, _ in found}) == len(found)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(specs.parameters())
 def test_every_value_of_a_grid_is_allowed_by_the_task_and_of_its_type(parameters: dict[str, Any]) -> None:
     space = space_of(parameters)
@@ -121,7 +122,7 @@ def test_strings_of_different_length_stay_whole() -> None:
     assert [cell["surface"] for _, cell in cells] == ["rough", "smooth"]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80, deadline=None)
 @given(specs.spaces("grid", "random", "qmc"))
 def test_every_cell_satisfies_its_spec(values: dict[str, Any]) -> None:
     """Bounds, types, steps, conditions, groups and exclusions, each checked separately."""

@@ -5,16 +5,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mislabel.sweeps.ids import cell_id
 from tests import specs
 from tests.bowls import BOWL
+from tests.examples import examples
 from tests.sweeps.cells.spaces import AXES, accepted, all_cells, random_space, space_of
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12, deadline=None)
 @given(specs.spaces("random", "qmc"), st.integers(0, 60))
 def test_draws_are_reproducible_and_a_larger_budget_keeps_them(values: dict[str, Any], more: int) -> None:
     space = accepted(values)
@@ -28,7 +29,7 @@ def test_draws_are_reproducible_and_a_larger_budget_keeps_them(values: dict[str,
 # Random
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.integers(1, 400), st.integers(1, 400), st.integers(0, 5))
 def test_a_larger_budget_adds_cells_and_changes_none(few: int, more: int, seed: int) -> None:
     first = all_cells(random_space(AXES, min(few, more), seed, exclude=["x > 4"]))
@@ -40,7 +41,7 @@ def test_a_budget_beyond_one_chunk_keeps_the_first_cells() -> None:
     assert all_cells(few) == list(itertools.islice(iter(all_cells(many)), 1000))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.integers(1, 300), st.integers(0, 100))
 def test_random_cells_are_distinct_within_bounds_and_never_excluded(count: int, seed: int) -> None:
     found = all_cells(random_space(AXES, count, seed, exclude=["x > 4 and rate < 0.1"]))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mislabel.sweeps.checks.draft import Draft
@@ -15,6 +15,7 @@ from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.document import Document, Path, dotted, read_document, text_from_value
 from mislabel.sweeps.spec.model import Spec
 from tests.bowls import BOWL
+from tests.examples import examples
 
 GOOD: dict[str, Any] = {
     "name": "good",
@@ -91,7 +92,7 @@ def test_the_spec_without_mistakes_is_accepted() -> None:
     checked_spec(read_document(with_mistakes([]), "a.yaml"))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150, deadline=None)
 @given(st.lists(st.sampled_from(MISTAKES), min_size=1, unique_by=lambda mistake: mistake[0]))
 def test_independent_mistakes_give_exactly_one_message_each(chosen: list[tuple[Path, Any, Path]]) -> None:
     text = with_mistakes(chosen)
@@ -135,7 +136,7 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300, deadline=None)
 @given(st.dictionaries(keys, anything, max_size=6), st.sampled_from(["grid", "tpe", "qmc", "nsga2"]))
 def test_anything_is_accepted_or_refused_with_mistakes(changes: dict[str, Any], method: str) -> None:
     values = {**GOOD, "method": method, **changes}

@@ -2,7 +2,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mislabel.sweeps.plan.backlog import Backlog
@@ -14,6 +14,7 @@ from mislabel.sweeps.store.outcome import INTERRUPTED, Status
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, CPU, bowl_spec, orders_of, prepared, run, store_speeds
+from tests.examples import examples
 
 CELL = {name: parameter.default for name, parameter in BOWL.parameters.items()}
 SEARCH: dict[str, Any] = {
@@ -25,7 +26,7 @@ SEARCH: dict[str, Any] = {
 }
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3),
     seeds=st.integers(1, 5),

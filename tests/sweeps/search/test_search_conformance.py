@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
@@ -20,6 +20,7 @@ from mislabel.sweeps.spec.condition import parse_expression
 from mislabel.sweeps.store.cell_means import Mean
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import BOWL, bowl_spec
+from tests.examples import examples
 
 METHODS = ["tpe", "gp", "cmaes", "nsga2", "nsga3"]
 SEVERAL = [method for method in METHODS if method != "cmaes"]
@@ -240,7 +241,7 @@ others = st.lists(
 exclusions = st.lists(st.sampled_from(["x > 0.8", "level == 10", "width == 2 and x < 0.2", "tilted"]), max_size=2)
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@examples(12, suppress_health_check=[HealthCheck.too_slow])
 @given(ranges, others, exclusions, st.sampled_from([m for m in METHODS if m != "gp"]), st.integers(0, 9))
 def test_proposals_are_always_in_the_space(
     first: dict[str, Any], rest: list[dict[str, Any]], exclude: list[str], method: str, seed: int

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from mislabel.sweeps.checks.reader import checked_spec
@@ -12,9 +12,10 @@ from mislabel.sweeps.spec.document import LARGEST_BYTES, Document, read_document
 from mislabel.sweeps.spec.model import seconds_from_text, spec_from_stored
 from tests import specs
 from tests.bowls import bowl_spec
+from tests.examples import examples
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(specs.grids)
 def test_a_stored_spec_reads_back_equal(values: dict[str, Any]) -> None:
     spec, _ = checked_spec(Document("a.yaml", values))
@@ -23,7 +24,7 @@ def test_a_stored_spec_reads_back_equal(values: dict[str, Any]) -> None:
     assert read.to_yaml() == spec.to_yaml()
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40, deadline=None)
 @given(specs.spaces("grid", "random", "qmc"))
 def test_groups_steps_and_branches_read_back_equal(values: dict[str, Any]) -> None:
     try:
@@ -35,7 +36,7 @@ def test_groups_steps_and_branches_read_back_equal(values: dict[str, Any]) -> No
     assert again == spec
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(specs.grids)
 def test_a_stored_spec_is_a_spec_that_can_be_run(values: dict[str, Any]) -> None:
     """A researcher may copy it out of a store."""
@@ -44,7 +45,7 @@ def test_a_stored_spec_is_a_spec_that_can_be_run(values: dict[str, Any]) -> None
     assert again == spec
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(specs.grids)
 def test_every_value_keeps_its_type_in_the_store(values: dict[str, Any]) -> None:
     spec, task = checked_spec(Document("a.yaml", values))

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mislabel.sweeps.spec.model import EarlyTerminate
@@ -21,6 +21,7 @@ from mislabel.sweeps.stopping.stopper import Entry, Stopper, stopper_of
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store
 from tests.bowls import BOWL, bowl_spec, run
+from tests.examples import examples
 
 MEASURED = [0, 1, 2, 3, 5, 8, 12, 17, 23, 30]
 KINDS: list[dict[str, Any]] = [
@@ -178,7 +179,7 @@ def average(curve: dict[int, float], step: int) -> float:
 
 
 @every_rule
-@settings(max_examples=100)
+@examples(100)
 @given(simulation=simulations, goal=st.sampled_from(["minimize", "maximize"]))
 def test_decisions_follow_the_rule(wanted: EarlyTerminate, simulation: Simulation, goal: str) -> None:
     simulated = simulation.run(wanted, goal)
@@ -186,7 +187,7 @@ def test_decisions_follow_the_rule(wanted: EarlyTerminate, simulation: Simulatio
 
 
 @every_rule
-@settings(max_examples=50)
+@examples(50)
 @given(simulation=simulations, turns=st.integers(0, 30))
 def test_a_stopper_rebuilt_from_the_store_decides_like_the_first_one(
     wanted: EarlyTerminate, simulation: Simulation, turns: int
@@ -206,7 +207,7 @@ def test_a_stopper_rebuilt_from_the_store_decides_like_the_first_one(
 
 
 @every_rule
-@settings(max_examples=50)
+@examples(50)
 @given(simulation=simulations)
 def test_no_run_is_stopped_before_min_steps_or_at_its_last_step(wanted: EarlyTerminate, simulation: Simulation) -> None:
     simulated = simulation.run(wanted)
@@ -214,7 +215,7 @@ def test_no_run_is_stopped_before_min_steps_or_at_its_last_step(wanted: EarlyTer
 
 
 @every_rule
-@settings(max_examples=50)
+@examples(50)
 @given(simulation=simulations)
 def test_all_seeds_of_a_stopped_cell_stop_at_their_next_frame(wanted: EarlyTerminate, simulation: Simulation) -> None:
     if wanted.per == "run":
@@ -227,7 +228,7 @@ def test_all_seeds_of_a_stopped_cell_stop_at_their_next_frame(wanted: EarlyTermi
 
 
 @pytest.mark.parametrize("per", ["cell", "run"])
-@settings(max_examples=100)
+@examples(100)
 @given(simulation=st.integers(0, 2**32).map(lambda seed: simulation_of(seed, packs=1)), goal=st.sampled_from([1, -1]))
 def test_asha_never_stops_the_best_cell_of_a_single_pack(per: Any, simulation: Simulation, goal: int) -> None:
     wanted = EarlyTerminate(type="asha", min_steps=2, eta=3, per=per)

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import mislabel
@@ -18,6 +18,7 @@ from mislabel.sweeps.run.launch import Launch
 from mislabel.sweeps.store.outcome import INTERRUPTED
 from mislabel.sweeps.store.store import Store
 from tests.bowls import bowl_values, run
+from tests.examples import examples
 from tests.regression.command_line import call
 
 SWEEPS: dict[str, dict[str, Any]] = {
@@ -110,7 +111,7 @@ def attempts(folder: Path, name: str) -> Iterator[Any]:
 
 @pytest.mark.long
 @pytest.mark.faults
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_content_of_any_file_is_ignored_repaired_or_named(
     original: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

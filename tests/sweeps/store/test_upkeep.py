@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mislabel.sweeps.store.parts import TABLES
 from mislabel.sweeps.store.store import Store, SweepFiles
+from tests.examples import examples
 from tests.sweeps.run.parts import part_file, tables
 
 
@@ -39,7 +40,7 @@ def contents(files: SweepFiles) -> dict[str, pd.DataFrame]:
     }
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(seed=st.integers(0, 1000))
 def test_merging_keeps_every_value(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     files = Store(str(tmp_path_factory.mktemp("store"))).sweep("a")

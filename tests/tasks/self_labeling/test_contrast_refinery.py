@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -14,6 +14,7 @@ from mislabel.tasks.self_labeling.contrast import (
     refined,
     similarity_labels,
 )
+from tests.examples import examples
 
 SHARPNESS, CONFIDENCE = torch.tensor([0.8, 0.5], dtype=torch.float64), torch.tensor([0.7, 3.0], dtype=torch.float64)
 
@@ -51,7 +52,7 @@ def test_labels_are_those_of_equation_5_written_as_loops(kind: str) -> None:
         np.testing.assert_allclose(found[lane].numpy(), expected, rtol=1e-10)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30, deadline=None)
 @given(seed=st.integers(0, 10**6), kind=st.sampled_from(REFINERIES))
 def test_labels_are_distributions_and_weights_are_below_one(seed: int, kind: str) -> None:
     found = refined(logits_of(seed), SHARPNESS, CONFIDENCE, kind)
