@@ -87,15 +87,15 @@ class Driver:
         self.plan = plan = backlog.plan
         self.files = files
         self.means = means
-        self.stopper = stopper_of(plan.spec, plan.task, backlog.index, files)
+        self.stopper = stopper_of(plan.spec, plan.task, backlog.index, files, plan.checkpoints)
         has = max(plan.runs - plan.missing, backlog.index.count)
         self.progress = Progress(max(plan.runs, has), backlog.work, has)
         self.stop_reason: StopReason | None = None
         self.broken: StoreError | None = None
         self.errors: dict[str, str] = {}
         """The error of each failed run, by run id."""
-        self.best_cell: dict[str, Value] = {}
-        """The values of the axes in the best cell that this launch completed."""
+        self._were_best: dict[str, dict[str, Value]] = {}
+        """By cell, the values of the axes, for cells that were the best when one of their runs ended."""
         self._source = source
         self._source_is_dry = False
         self._again: deque[PackOrder] = deque()
@@ -165,6 +165,11 @@ class Driver:
         return bool(self._again or len(self._refill_queue))
 
     @property
+    def best_cell(self) -> dict[str, Value]:
+        """The values of the axes in the best cell; empty if this launch does not know them."""
+        return self._were_best.get(self.means.best[1], {}) if self.means.best else {}
+
+    @property
     def stopping(self) -> bool:
         """True once running packs should checkpoint and end."""
         self._watch_budget()
@@ -187,7 +192,7 @@ class Driver:
             self._ended_in(handed, outcome)
         if report.outcomes and self.means.best and self.means.best[1] in handed.order.cells:
             values = handed.order.values(handed.order.cells.index(self.means.best[1]))
-            self.best_cell = {name: values[name] for name in self.plan.spec.axes()}
+            self._were_best[self.means.best[1]] = {name: values[name] for name in self.plan.spec.axes()}
         if report.ends_pack:
             _log.debug("pack %s: %s, %d runs left", report.pack, type(report).__name__.lower(), len(handed.left))
             self._released(report.pack)

@@ -1,12 +1,16 @@
 """Stops runs early: each sweep has one stopper, which records all objectives and decides for whole packs.
 
+All seeds of a cell stop, or none does (unless the rule is `per: run`). A run that passes its last decision is trained
+to the end. From then on, the rule no longer judges its cell, whatever its other seeds measure, in this launch or later.
+
 It does not depend on Ray or torch. Inline sweeps call it directly; on Ray it runs in an actor. Its decisions depend
 on the order of the calls alone. A new launch rebuilds it from the store's curves and the checkpoints of resumed packs.
 """
 
 import math
+import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -33,6 +37,8 @@ class Entry(NamedTuple):
     seed: int
     branch: str = ""
     """The values of the axes with `grid: true`. Only cells of one branch are compared."""
+    last_decision: int = sys.maxsize
+    """The last step at which the rule may stop the run."""
 
 
 Values = Sequence[float | None]
@@ -66,22 +72,65 @@ class Stopper:
         self._diverged: dict[str, int] = {}
         """By candidate, the step at which its first run diverged."""
         self._stopped: set[str] = set()
+        self._kept: set[str] = set()
+        """Candidates that are trained to the end."""
+        self._awaited: dict[str, set[int]] = defaultdict(set)
+        """By cell, the seeds in checkpoints whose measurements are not recorded yet."""
 
     def decide(self, step: int, runs: Sequence[Entry], values: Values) -> list[bool]:
         """Record all runs of a pack before the first decision, so that they are compared with each other."""
-        self.record(step, runs, values)
-        pairs = zip(runs, values, strict=True)
-        measured = [run for run, value in pairs if value is not None and run.seed < self._judged]
-        for name, branch in {self._candidate(run): run.branch for run in measured}.items():
+        self._measured(step, runs, values)
+        pairs = list(zip(runs, values, strict=True))
+        judged = [run for run, value in pairs if value is not None and self._is_judged(run)]
+        for name, branch in {self._candidate(run): run.branch for run in judged}.items():
             if name not in self._stopped and self._rule.should_stop(name, branch, step, self._means[name]):
                 self._stopped.add(name)
         # The cell's other seeds are stopped too, once past min_steps.
-        return [step >= self.min_steps and self._candidate(run) in self._stopped for run in runs]
+        stops = [step >= self.min_steps and self._is_stopped(run) for run in runs]
+        self._keep_past_last(step, [pair for pair, stop in zip(pairs, stops, strict=True) if not stop])
+        return stops
 
     def record(self, step: int, runs: Sequence[Entry], values: Values) -> None:
+        """Record the objectives of runs that were not stopped at this step."""
+        self._measured(step, runs, values)
+        self._keep_past_last(step, zip(runs, values, strict=True))
+
+    def keep(self, cells: Iterable[str]) -> None:
+        """Never stop these cells."""
+        self._kept.update(cells)
+
+    def finish(self, run: Entry) -> None:
+        """Record that the run was trained to the end."""
+        self._kept.add(self._candidate(run))
+
+    def expect(self, run: Entry) -> None:
+        """Record that the run continues from a checkpoint. Its cell is not judged before its measurements are known.
+
+        The run may have passed its last decision. Then the cell's other seeds are trained to the end too.
+        """
+        self._awaited[run.cell].add(run.seed)
+
+    def _is_kept(self, run: Entry) -> bool:
+        return self._candidate(run) in self._kept or run.cell in self._kept
+
+    def _is_stopped(self, run: Entry) -> bool:
+        return self._candidate(run) in self._stopped and not self._is_kept(run)
+
+    def _is_judged(self, run: Entry) -> bool:
+        awaits_others = self.per_cell and bool(self._awaited.get(run.cell))
+        return run.seed < self._judged and not self._is_kept(run) and not awaits_others
+
+    def _keep_past_last(self, step: int, pairs: Iterable[tuple[Entry, float | None]]) -> None:
+        for run, value in pairs:
+            if value is not None and step >= run.last_decision:
+                self.finish(run)
+
+    def _measured(self, step: int, runs: Sequence[Entry], values: Values) -> None:
         for run, value in zip(runs, values, strict=True):
             if value is None:
                 self.diverge(run, step)
+            if run.cell in self._awaited:
+                self._awaited[run.cell].discard(run.seed)
             self._costs[self._candidate(run)][step][run.seed] = math.inf if value is None else self._sign * value
         for name, branch in {self._candidate(run): run.branch for run in runs}.items():
             self._update_mean(name, branch, step)
@@ -108,12 +157,24 @@ class Stopper:
         return run.cell if self.per_cell else run_id(run.cell, run.seed)
 
 
-def stopper_of(spec: Spec, task: "Task[Any]", index: RunIndex, files: SweepFiles) -> Stopper | None:
-    """The sweep's stopper, with the objectives of the stored runs; None if the sweep has no stopping rule."""
+def stopper_of(
+    spec: Spec, task: "Task[Any]", index: RunIndex, files: SweepFiles, checkpoints: Collection[str] = ()
+) -> Stopper | None:
+    """The sweep's stopper, with the objectives of the stored runs; None if the sweep has no stopping rule.
+
+    `checkpoints` are the ids of runs that continue from a checkpoint.
+    """
     wanted = spec.early_terminate
     if wanted is None:
         return None
-    stopper = Stopper(wanted, spec.metric[0].goal, shortest_run(spec, task), spec.seed_range.stop)
+    # If a search proposes a cell again, the cell's further seeds are judged with it.
+    all_seeds = wanted.per == "cell" and spec.seeds.up_to is None
+    judged = math.inf if all_seeds else spec.seed_range.stop
+    stopper = Stopper(wanted, spec.metric[0].goal, shortest_run(spec, task), judged)
+    for run in checkpoints:
+        cell, _, seed = run.rpartition("-")
+        if int(seed) not in index.seeds.get(cell, ()):
+            stopper.expect(Entry(cell, int(seed)))
     objective, branches = spec.metric[0].name, spec.branch_axes()
     if not index.has([objective, *branches]):
         return stopper
@@ -129,6 +190,8 @@ def stopper_of(spec: Spec, task: "Task[Any]", index: RunIndex, files: SweepFiles
     for row in index.rows.to_pylist():
         run = entries[row["run_id"]] = Entry(row["cell_id"], row["seed"], branch_of(row, branches))
         schedules[row["run_id"]] = schedule(*(row[name] for name in TRAINING))
+        if row["status"] == Status.DONE:
+            stopper.finish(run)
         if row["status"] == Status.STOPPED:
             stopper.stop(run)
         if row["status"] == Status.DIVERGED:
@@ -147,6 +210,6 @@ def _curves(files: SweepFiles, metric: str, schedules: Mapping[str, frozenset[in
         # If a run has two curves, they have the same values: either one will do.
         curves = files.read("curves", ["run_id", "step", metric], pc.field("step").isin(steps), each_run_once=False)
         for run, step, value in zip(*(curves[name].to_pylist() for name in curves.column_names), strict=True):
-            if step in schedules[run]:
+            if step in schedules.get(run, ()):
                 at[step][run] = math.nan if value is None else value
     return at

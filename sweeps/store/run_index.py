@@ -23,9 +23,16 @@ class RunIndex:
     def __init__(self, spec: Spec, files: SweepFiles) -> None:
         self._settled = settled(spec)
         self._tries = spec.budget.tries
+        rule = spec.early_terminate
+        self._stops_whole_cells = rule is not None and rule.per == "cell"
         self._columns = _columns(spec)
         self.rows = pa.table({})
-        """Columns of `runs` that a launch needs, as far as the store has them; a row per run."""
+        """Columns of `runs` that a launch needs, as far as the store has them; a row per run.
+
+        If a rule stops whole cells, a stopped run of a cell that also has a finished run is not one of them: it has to
+        be trained to the end. Earlier versions of Mislabel left such runs, and so does a worker that the stopper's
+        answer did not reach.
+        """
         self.seeds: dict[str, set[int]] = defaultdict(set)
         """By cell, the seeds that need not be run again."""
         self.ended_early: dict[str, set[int]] = defaultdict(set)
@@ -47,6 +54,9 @@ class RunIndex:
             self.rows = pa.concat_tables([others, runs], promote_options="permissive")
         else:
             self.rows = runs
+        if unfinished := self._unfinished():
+            self.rows = self.rows.filter(~pc.field("run_id").isin(unfinished))
+            runs = runs.filter(~pc.field("run_id").isin(unfinished))
         names = ("cell_id", "seed", "status", "attempt")
         for cell, seed, status, attempt in zip(*(runs[name].to_pylist() for name in names), strict=True):
             if status in self._settled:
@@ -62,6 +72,20 @@ class RunIndex:
                 self.failed[cell].add(seed)
                 if attempt >= self._tries:
                     self.given_up[cell].add(seed)
+
+    def _unfinished(self) -> list[str]:
+        """The stopped runs that have to be trained to the end, because another run of their cell was."""
+        if not self._stops_whole_cells:
+            return []
+        stopped = self.rows.filter(pc.field("status") == Status.STOPPED.value)
+        if not stopped.num_rows:
+            return []
+        finished = self.rows.filter(pc.field("status") == Status.DONE.value)["cell_id"].combine_chunks()
+        found = stopped.filter(pc.field("cell_id").isin(finished)).select(["run_id", "cell_id", "seed"])
+        for cell, seed in zip(found["cell_id"].to_pylist(), found["seed"].to_pylist(), strict=True):
+            self.seeds[cell].discard(seed)
+            self.ended_early[cell].discard(seed)
+        return list(found["run_id"].to_pylist())
 
     def has(self, columns: Iterable[str]) -> bool:
         """Whether the rows have all these columns. The rows of a sweep without results have no metrics."""
