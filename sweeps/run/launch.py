@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.checks.revision import incompatible_changes
 from mislabel.sweeps.errors import DamagedFileError, LeaseLostError, SpecError, StoreError
 from mislabel.sweeps.plan.backlog import Backlog
@@ -249,7 +250,7 @@ def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retr
     files = store.sweep(spec.name)
     refuse_other_spec(spec, task, files)
     refuse_unknown_sweeps(spec, task, store)
-    index = RunIndex(spec, files)
+    index = RunIndex(spec, files, [cell for cells in Space(spec, task).baselines() for cell in cells.ids])
     plan = make_plan(spec, task, index, files, retry)
     data = datasets_of(plan, files)
     elsewhere = {name: len(runs) for name, runs in reusable_runs(plan.space, store, index, data).items()}
@@ -283,7 +284,7 @@ def _prepared(spec: Spec, task: Task[Any], store: Store, lease: Lease, retry: bo
         _log.warning("%s %s: its part is set aside, and its runs are run again", path, problem)
     files.remove_leftovers()
     files.write_earlier_values(task.earlier)
-    index = RunIndex(spec, files)
+    index = RunIndex(spec, files, [cell for cells in Space(spec, task).baselines() for cell in cells.ids])
     plan = make_plan(spec, task, index, files, retry)  # raises SpecError before anything is written
     data = datasets_of(plan, files)
     reused = reuse(plan.space, store, files, index, data)

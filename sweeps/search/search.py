@@ -70,6 +70,7 @@ class Search:
         """Results that the study does not have yet: by trial number, the mean and its number of seeds."""
         self._learned: list[tuple[int, int]] = []
         """Results that the study has, but not the journal: trial number, and number of seeds."""
+        self._baselines = [(cells.ids[0], cells.values(0)) for cells in space.baselines()]
         self._tried_first = 0
         self._exhausted = False
         self._request, self._turn = -1, -1
@@ -87,7 +88,8 @@ class Search:
         self.study.begin_batch(self._journal.next_number)
         rejected: list[int] = []
         while len(asked) < count and len(self.proposals) < self.limit:
-            proposal = self._first_cell() or self._model_cell(rejected) or self._random_cell() or self._known_cell()
+            proposal = self._baseline() or self._first_cell() or self._model_cell(rejected)
+            proposal = proposal or self._random_cell() or self._known_cell()
             if proposal is None:
                 self._exhausted = True
                 break
@@ -97,6 +99,13 @@ class Search:
         if asked:
             self._write_batch(asked)
         return asked
+
+    def _baseline(self) -> Proposal | None:
+        """The next cell of `baselines` that was not proposed yet."""
+        for cell, values in self._baselines:
+            if not self._of_cell[cell]:
+                return self._add(cell, *self.study.suggest(values))
+        return None
 
     def _first_cell(self) -> Proposal | None:
         """The next cell of `try_first`. The sampler chooses the axes that it leaves open."""

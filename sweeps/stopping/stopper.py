@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow.compute as pc
 
-from mislabel.sweeps.cells.space import branch_of
+from mislabel.sweeps.cells.space import Space, branch_of
 from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.spec.model import EarlyTerminate, Spec
 from mislabel.sweeps.stopping.rules import decision_steps, rule_of, shortest_run
@@ -171,6 +171,7 @@ def stopper_of(
     all_seeds = wanted.per == "cell" and spec.seeds.up_to is None
     judged = math.inf if all_seeds else spec.seed_range.stop
     stopper = Stopper(wanted, spec.metric[0].goal, shortest_run(spec, task), judged)
+    stopper.keep(cell for cells in Space(spec, task).baselines() for cell in cells.ids)
     for run in checkpoints:
         cell, _, seed = run.rpartition("-")
         if int(seed) not in index.seeds.get(cell, ()):
