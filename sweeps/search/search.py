@@ -65,6 +65,7 @@ class Search:
         # With `seeds.up_to`, the seed race gives cells more seeds, and the search does not.
         self._most_repeats = 1 if spec.seeds.up_to else _MOST_REPEATS
         self.study = CellStudy(space)
+        self._branch = branch
         self._journal = Journal(files, branch)
         self._results: dict[int, tuple[Mean, int]] = {}
         """Results that the study does not have yet: by trial number, the mean and its number of seeds."""
@@ -197,6 +198,17 @@ class Search:
 
     # Resuming
 
+    def adopt(self, files: SweepFiles) -> list[str]:
+        """Start with the proposals of another sweep, whose search is the same; returns their cells.
+
+        Proposals depend on the order of results, and so on time. A search that proposed other cells could not reuse the
+        other sweep's runs. Nothing is adopted if this search has proposals already.
+        """
+        if self._journal.next_number or self.space.spec.start_from:
+            return []
+        trials = self._journal.adopt(Journal(files, self._branch), self.limit)
+        return [self._cell_id({**self.space.task.earlier, **trial.values}) for trial in trials]
+
     def restore(self, known: Known) -> None:
         """Restore the proposals of the journal. Those without a known mean are `unfinished`, and run first."""
         for number, batch in self._journal.batches():
@@ -274,6 +286,9 @@ class Branches:
     def learn_from(self, earlier: Callable[[Space], Sequence[Earlier]]) -> None:
         for search in self.searches:
             search.learn_from(earlier)
+
+    def adopt(self, files: SweepFiles) -> list[str]:
+        return [cell for search in self.searches for cell in search.adopt(files)]
 
     def restore(self, known: Known) -> None:
         for search in self.searches:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from mislabel.sweeps.cells.space import Space, branch_of
@@ -41,6 +42,16 @@ class Entry(NamedTuple):
     """The last step at which the rule may stop the run."""
 
 
+class StoredRun(NamedTuple):
+    """An ended run in the store."""
+
+    entry: Entry
+    status: Status
+    step: int
+    values: Mapping[int, float]
+    """The objective at the steps at which the rule decides."""
+
+
 Values = Sequence[float | None]
 """The objective of each run; None if the run has diverged."""
 
@@ -53,6 +64,13 @@ class StopDecisions(Protocol):
 
     def record(self, step: int, runs: Sequence[Entry], values: Values) -> None:
         """Record objectives for which the decision was made earlier."""
+
+
+class StopLearner(Protocol):
+    """The interface for the driver: a stopper, or a proxy of one in another process."""
+
+    def learn(self, runs: Sequence[StoredRun]) -> None:
+        """Record runs of the store: how they ended, and their objectives."""
 
 
 class Stopper:
@@ -94,6 +112,22 @@ class Stopper:
         """Record the objectives of runs that were not stopped at this step."""
         self._measured(step, runs, values)
         self._keep_past_last(step, zip(runs, values, strict=True))
+
+    def learn(self, runs: Sequence[StoredRun]) -> None:
+        by_step: dict[int, list[tuple[Entry, float]]] = defaultdict(list)
+        for run in runs:
+            match run.status:
+                case Status.DONE:
+                    self.finish(run.entry)
+                case Status.STOPPED:
+                    self.stop(run.entry)
+                case Status.DIVERGED:
+                    self.diverge(run.entry, run.step)
+            for step, value in run.values.items():
+                by_step[step].append((run.entry, value))
+        for step, found in sorted(by_step.items()):
+            found.sort(key=lambda pair: pair[0])
+            self.record(step, [entry for entry, _ in found], [value for _, value in found])
 
     def keep(self, cells: Iterable[str]) -> None:
         """Never stop these cells."""
@@ -176,11 +210,43 @@ def stopper_of(
         cell, _, seed = run.rpartition("-")
         if int(seed) not in index.seeds.get(cell, ()):
             stopper.expect(Entry(cell, int(seed)))
+    objective = spec.metric[0].name
+    if index.has([objective, *spec.branch_axes()]):
+        steps = sorted(set().union(*_schedules(spec, task, index.rows).values()))
+        if steps and objective in files.columns("curves"):
+            # If a run has two curves, they have the same values: either one will do.
+            names, at_steps = ["run_id", "step", objective], pc.field("step").isin(steps)
+            curves = files.read("curves", names, at_steps, each_run_once=False)
+        else:
+            curves = pa.table({})
+        stopper.learn(stored_runs(spec, task, index.rows, curves))
+    return stopper
+
+
+def stored_runs(spec: Spec, task: "Task[Any]", runs: pa.Table, curves: pa.Table) -> list[StoredRun]:
+    """The runs in these rows of `runs` and `curves`, for the stopper. Curves of other runs are ignored."""
     objective, branches = spec.metric[0].name, spec.branch_axes()
-    if not index.has([objective, *branches]):
-        return stopper
-    entries: dict[str, Entry] = {}
-    schedules: dict[str, frozenset[int]] = {}
+    schedules, values = _schedules(spec, task, runs), defaultdict[str, dict[int, float]](dict)
+    if objective in curves.column_names:
+        columns = (curves[name].to_pylist() for name in ("run_id", "step", objective))
+        for run, step, value in zip(*columns, strict=True):
+            if step in schedules.get(run, ()):
+                values[run][step] = math.nan if value is None else value
+    return [
+        StoredRun(
+            Entry(row["cell_id"], row["seed"], branch_of(row, branches)),
+            Status(row["status"]),
+            row["step"],
+            values.get(row["run_id"], {}),
+        )
+        for row in runs.select(["run_id", "cell_id", "seed", "status", "step", *branches]).to_pylist()
+    ]
+
+
+def _schedules(spec: Spec, task: "Task[Any]", runs: pa.Table) -> dict[str, frozenset[int]]:
+    """By run, the steps at which the rule decides."""
+    wanted = spec.early_terminate
+    assert wanted is not None
     defaults = {name: parameter.default for name, parameter in task.parameters.items()}
 
     @cache
@@ -188,29 +254,5 @@ def stopper_of(
         settings = task.settings({**defaults, **dict(zip(TRAINING, training, strict=True))})
         return decision_steps(wanted, measured_steps(settings))
 
-    for row in index.rows.to_pylist():
-        run = entries[row["run_id"]] = Entry(row["cell_id"], row["seed"], branch_of(row, branches))
-        schedules[row["run_id"]] = schedule(*(row[name] for name in TRAINING))
-        if row["status"] == Status.DONE:
-            stopper.finish(run)
-        if row["status"] == Status.STOPPED:
-            stopper.stop(run)
-        if row["status"] == Status.DIVERGED:
-            stopper.diverge(run, row["step"])
-    for step, values in sorted(_curves(files, objective, schedules).items()):
-        found = sorted((entries[run], value) for run, value in values.items())
-        stopper.record(step, [run for run, _ in found], [value for _, value in found])
-    return stopper
-
-
-def _curves(files: SweepFiles, metric: str, schedules: Mapping[str, frozenset[int]]) -> dict[int, dict[str, float]]:
-    """The metric at the steps of each run's schedule, by step and run."""
-    at: dict[int, dict[str, float]] = defaultdict(dict)
-    steps = sorted(set().union(*schedules.values()))
-    if metric in files.columns("curves") and steps:
-        # If a run has two curves, they have the same values: either one will do.
-        curves = files.read("curves", ["run_id", "step", metric], pc.field("step").isin(steps), each_run_once=False)
-        for run, step, value in zip(*(curves[name].to_pylist() for name in curves.column_names), strict=True):
-            if step in schedules.get(run, ()):
-                at[step][run] = math.nan if value is None else value
-    return at
+    ids, *training = (runs[name].to_pylist() for name in ("run_id", *TRAINING))
+    return {run: schedule(*values) for run, *values in zip(ids, *training, strict=True)}
