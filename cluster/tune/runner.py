@@ -188,6 +188,7 @@ def run_on_ray(
         remote_stopper(driver.stopper) as stopper,
         closing(PackLimit(resources, slots, as_many_as_fit)) as pack_limit,
     ):
+        driver.stop_learner = stopper
         config = {
             "store": store.folder or store.address,
             "generation": driver.files.generation,

@@ -8,7 +8,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from mislabel.sweeps.stopping.stopper import Entry, Stopper, Values
+from mislabel.sweeps.stopping.stopper import Entry, Stopper, StoredRun, Values
 
 # A worker waits this long for an answer, then continues without one.
 _ANSWER_SECONDS = 30.0
@@ -27,6 +27,9 @@ class RemoteStopper:
 
     def record(self, step: int, runs: Sequence[Entry], values: Values) -> None:
         self._asked("record", step, list(runs), list(values))
+
+    def learn(self, runs: Sequence[StoredRun]) -> None:
+        self._asked("learn", list(runs))
 
     def _asked(self, method: str, *arguments: Any) -> Any:
         try:

@@ -117,17 +117,21 @@ class Space:
         return [Space(self._branch_spec(fixed, i, len(kept)), self.task, fixed) for i, fixed in enumerate(kept)]
 
     def _branch_spec(self, fixed: Mapping[str, Value], i: int, count: int) -> Spec:
-        """The spec of the i-th branch, with the cells of `try_first` that belong to it."""
+        """The spec of the i-th branch, with the cells of `try_first` and `baselines` that belong to it."""
         spec, budget = self.spec, self.spec.budget
         if budget.cells is not None:
             share, more = divmod(budget.cells, count)
             budget = budget.model_copy(update={"cells": share + (i < more)})
-        agreeing = [given for given in spec.try_first if all(fixed.get(name, v) == v for name, v in given.items())]
-        searched = [{name: v for name, v in given.items() if name not in fixed} for given in agreeing]
+
+        def agreeing(cells: Sequence[Mapping[str, Value]]) -> list[dict[str, Value]]:
+            own = [given for given in cells if all(fixed.get(name, v) == v for name, v in given.items())]
+            return [{name: v for name, v in given.items() if name not in fixed} for given in own]
+
         changes = {
             "parameters": {**spec.parameters, **fixed},
             "zip": tuple(group for group in spec.zip if group[0] not in fixed),
-            "try_first": tuple(given for given in searched if given),
+            "try_first": tuple(given for given in agreeing(spec.try_first) if given),
+            "baselines": tuple(agreeing(spec.baselines)),
             "budget": budget,
         }
         return spec.model_copy(update=changes)
@@ -176,7 +180,7 @@ class Space:
         draws = (self._at(quantiles(count)) for _ in itertools.count())
         seen: set[str] = set()
         idle = 0
-        for chunk in itertools.chain(firsts, draws):
+        for chunk in itertools.chain(self.baselines(), firsts, draws):
             fresh = []
             for i, cell in enumerate(chunk.ids):
                 if cell not in seen and len(seen) < wanted:
@@ -193,6 +197,14 @@ class Space:
         given = self.spec.try_first[i]
         cells = self._at(self._random(zlib.crc32(b"try_first"), i)(256), given)
         return cells.rows([0]) if len(cells) else cells
+
+    def baselines(self) -> Iterator[Cells]:
+        """The cells of `baselines`, one by one, in every branch that they belong to; without excluded ones."""
+        for branch in self.branches() if self.spec.baselines else ():
+            for given in branch.spec.baselines:
+                cells = branch._at([np.zeros(1)] * len(branch.dimensions), given)
+                if len(cells):
+                    yield self._with_all_axes(cells)
 
     def _at(self, quantiles: list[np.ndarray], given: Mapping[str, Value] = NONE) -> Cells:
         """The cells at these quantiles of the dimensions, without excluded ones."""

@@ -79,6 +79,7 @@ class Draft:
             "zip": tuple(tuple(group) for group in self.items("zip").values() if not wrong & set(group)),
             "exclude": tuple(t for t in self.items("exclude").values() if not wrong & parse_expression(t).names),
             "try_first": tuple(self.items("try_first").values()),
+            "baselines": tuple(self.items("baselines").values()),
         }
         return Space(self.spec.model_copy(update=changes), task)
 
@@ -115,9 +116,10 @@ def task_rules(draft: Draft) -> Iterator[Mistake]:
         yield from _values(task, ("parameters",), values.get("parameters"))
         yield from _conditions(task, values)
         yield from _metrics(task, values.get("metric"))
-        cells = values.get("try_first")
-        for i, cell in enumerate(cells if isinstance(cells, list) else ()):
-            yield from _values(task, ("try_first", i), cell)
+        for key in ("try_first", "baselines"):
+            cells = values.get(key)
+            for i, cell in enumerate(cells if isinstance(cells, list) else ()):
+                yield from _values(task, (key, i), cell)
         if spec.keep == "weights" and not task.has_weights:
             yield Mistake(("keep",), f"{task.name} has no weights to keep; remove keep")
 
@@ -214,7 +216,7 @@ def _metrics(task: Task[Any], given: Any) -> Iterator[Mistake]:
 
 
 def typed_spec(spec: Spec, task: Task[Any]) -> Spec:
-    """The spec with every value in the type that the task declares, and `try_first` on the steps of the axes."""
+    """The spec with every value in the type that the task declares, and the listed cells on the steps of the axes."""
     declared, axes = task.parameters, spec.axes()
 
     def typed(name: str, part: Any) -> Any:
@@ -223,9 +225,14 @@ def typed_spec(spec: Spec, task: Task[Any]) -> Spec:
             return part.model_copy(update={"values": values})
         return declared[name].typed(part)
 
-    cells = tuple(
-        {name: ranges.nearest_value(axes[name], declared[name], value) for name, value in cell.items() if name in axes}
-        for cell in spec.try_first
+    def on_steps(cell: Mapping[str, Value]) -> dict[str, Value]:
+        varied = ((name, value) for name, value in cell.items() if name in axes)
+        return {name: ranges.nearest_value(axes[name], declared[name], value) for name, value in varied}
+
+    return spec.model_copy(
+        update={
+            "parameters": {name: typed(name, part) for name, part in spec.parameters.items()},
+            "try_first": tuple(map(on_steps, spec.try_first)),
+            "baselines": tuple(map(on_steps, spec.baselines)),
+        }
     )
-    parameters = {name: typed(name, part) for name, part in spec.parameters.items()}
-    return spec.model_copy(update={"parameters": parameters, "try_first": cells})

@@ -20,7 +20,7 @@ def incompatible_changes(old: Spec, new: Spec, task: Task[Any]) -> list[Problem]
 
     Settings that only decide which runs come next or when to end may change at any time: the stopping rule (without
     it, stopped runs are continued), the budgets of runs and time, `startup` and `population`. A learning method may
-    also change `try_first` and `start_from`, because all cells that it proposed stay in its space.
+    also change `try_first`, `baselines` and `start_from`, because all cells that it proposed stay in its space.
     """
     if old.task != new.task:
         return [Problem("task", f"was {old.task}, now {new.task}")]
@@ -141,12 +141,14 @@ def _shares(old: Spec, new: Spec, task: Task[Any]) -> list[Problem]:
         if more < 0:
             text = f"{len(after)} branches share it now, which leaves {now.budget.cells} of {was.budget.cells} cells"
             return [Problem("budget.cells", f"{text}{each}; raise it")]
-        firsts = len(now.try_first) - len(was.try_first)
+        firsts = sum(map(len, (now.try_first, now.baselines))) - sum(map(len, (was.try_first, was.baselines)))
+        if _redraws(new) and any(cell not in now.baselines for cell in was.baselines):
+            return [Problem("baselines", "keep all old cells")]
         if _redraws(new) and now.try_first[: len(was.try_first)] != was.try_first:
             return [Problem("try_first", "add new cells at the end")]
         if _redraws(new) and more < firsts:
             text = f"{firsts} more cells replace drawn cells; raise budget.cells by as many{each}"
-            return [Problem("try_first", text)]
+            return [Problem("try_first" if now.try_first != was.try_first else "baselines", text)]
     return []
 
 

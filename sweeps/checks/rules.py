@@ -11,6 +11,7 @@ from typing import Any
 from mislabel.sweeps.cells import ranges
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.checks.draft import Draft
+from mislabel.sweeps.checks.first_cells import MOST_BRANCHES, first_cell_rules
 from mislabel.sweeps.spec.document import Path
 from mislabel.sweeps.spec.messages import Mistake, hint_from
 from mislabel.sweeps.spec.model import MOST_CELLS, Axis, Spec
@@ -21,8 +22,6 @@ from mislabel.tasks.training import measured_steps
 
 # A grid walks an integer range without points value by value, up to this length.
 LONGEST_WALK = 10_000
-# Each branch is a separate search.
-MOST_BRANCHES = 10_000
 # Scipy's Sobol sequences have at most this many dimensions.
 MOST_DIMENSIONS = 21_201
 _EXAMPLE = "{name: .., goal: minimize}"
@@ -200,7 +199,7 @@ def space_rules(draft: Draft, task: Task[Any]) -> Iterator[Mistake]:
         yield from _size(space)
         if draft.sound("budget.cells"):
             yield from _branches(space)
-    yield from _first_cells(draft, space)
+    yield from first_cell_rules(draft, space)
     if draft.sound("parameters", "zip"):
         yield from _conflicts(space)
 
@@ -238,55 +237,6 @@ def _branches(space: Space) -> Iterator[Mistake]:
     elif not list(_population(space.spec)):
         for path, text, _ in _population(branches[-1].spec):
             yield Mistake(path, f"{text} ({cells} are shared by {len(branches)} branches)")
-
-
-def _first_cells(draft: Draft, space: Space) -> Iterator[Mistake]:
-    wrong, cells = draft.wrong_parameters(), list(space.spec.try_first)
-    for at, (i, given) in enumerate(draft.items("try_first").items()):
-        path: Path = ("try_first", i)
-        if wrong & given.keys():
-            continue
-        found = list(_first_cell(space, path, given))
-        if given in cells[:at]:
-            found.append(Mistake(path, "is listed twice; remove one"))
-        if not found and not len(space.first(at)):
-            found.append(Mistake(path, "is left out by exclude; give other values"))
-        yield from found
-    if not cells or space.spec.budget.cells is None or not draft.sound("parameters", "zip", "exclude", "budget.cells"):
-        return
-    for branch in space.branches():
-        tried, budget = len(branch.spec.try_first), branch.spec.budget.cells or 0
-        if tried > budget:
-            each = " in each branch" if branch.branch else ""
-            text = f"lists {tried} cells, but budget.cells allows {budget}{each}; list fewer, or raise the budget"
-            yield Mistake(("try_first",), text)
-            return
-
-
-def _first_cell(space: Space, path: Path, given: Mapping[str, Value]) -> Iterator[Mistake]:
-    found = []
-    for name, value in given.items():
-        problem = None
-        if name not in space.axes:
-            if value != space.base[name]:
-                problem = f"{value!r} is not {space.base[name]!r}, the value of all cells; remove it, or vary {name}"
-        elif name in space.spec.branch_axes() and value not in space.candidates(name):
-            problem = f"{value!r} is not one of its values {ranges.shown(space.candidates(name))}"
-        else:
-            problem = ranges.problem_with(space.axes[name], space.task.parameters[name], value)
-        found += [Mistake((*path, name), problem)] if problem else []
-    for group in space.spec.zip if not found else ():
-        held = {name: given[name] for name in group if name in given}
-        if held and not space.combinations(group, held):
-            shown = ", ".join(f"{name} {value}" for name, value in held.items())
-            found.append(Mistake(path, f"{shown} is not a combination in zip; give one of its combinations"))
-    if not found and space.axes.keys() <= given.keys():
-        cell = {**space.base, **given}
-        for name in space.when:
-            if not space.when[name].holds(cell) and cell[name] != space.base[name]:
-                text = f"has its default {space.base[name]} unless {space.axes[name].when}; remove it"
-                found.append(Mistake((*path, name), text))
-    yield from found
 
 
 def _conflicts(space: Space) -> Iterator[Mistake]:

@@ -92,6 +92,7 @@ def _text(plan: "Plan") -> str:
     time = estimated(plan.expected_seconds)
     shapes, resumed = count(len(plan.groups), "shape"), count(len(plan.resumed), "checkpoint")
     firsts = f"{count(len(spec.try_first), 'cell')} to try first" if spec.try_first else ""
+    baselines = f"{count(len(spec.baselines), 'baseline')} that early stopping never stops" if spec.baselines else ""
     learned = f"learns from {', '.join(spec.start_from)}" if spec.start_from else ""
     runs = f"{spec.budget.runs:,} runs" if spec.budget.runs else ""
     wall = duration(spec.budget.wall) if spec.budget.wall else ""
@@ -100,7 +101,7 @@ def _text(plan: "Plan") -> str:
         ("sweep", f"{spec.name}: task {plan.task.name}, method {spec.method.name}"),
         ("cells", _cells(plan)),
         ("branches", _branches(plan)),
-        ("first", ", ".join(filter(None, (firsts, learned)))),
+        ("first", ", ".join(filter(None, (baselines, firsts, learned)))),
         ("runs", f"{plan.runs:,} ({count(spec.seeds.count, 'seed')} per cell{up_to})"),
         ("stopping", stopping_in_words(spec)),
         ("budget", " or ".join(filter(None, (runs, wall)))),

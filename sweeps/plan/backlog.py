@@ -4,8 +4,8 @@ A plan never changes. Whatever changes while a sweep runs is here: which runs ha
 and the shapes that a search proposes.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,7 +14,9 @@ from mislabel.sweeps.ids import run_id
 from mislabel.sweeps.plan.pack_order import PackOrder
 from mislabel.sweeps.plan.pack_size import Sizing
 from mislabel.sweeps.plan.plan import Group, Plan, Shape, shape_of, shapes_of, sized_group
+from mislabel.sweeps.plan.reuse import Copied, Reuse
 from mislabel.sweeps.store.cell_means import Seeding
+from mislabel.sweeps.store.outcome import Outcome
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.tasks.parameters import Value
 
@@ -27,8 +29,11 @@ _MOST_PACKS = 2
 class Backlog:
     """Makes the packs of one launch. Every run is begun at most once per launch."""
 
-    def __init__(self, plan: Plan, index: RunIndex, sizing: Sizing) -> None:
+    def __init__(self, plan: Plan, index: RunIndex, sizing: Sizing, reuse: Reuse | None = None) -> None:
         self.plan = plan
+        self._reuse = reuse
+        self.copied: deque[Copied] = deque()
+        """Rows that were copied from other sweeps and that the driver has not seen."""
         self.index = index
         self.seeding = Seeding(plan.spec)
         self._sizing = sizing
@@ -70,6 +75,13 @@ class Backlog:
         missing = self.index.missing_seeds(cell, self.seeding.of(cell), self.plan.retry)
         begun = self._begun.get(cell)
         return [seed for seed in missing if seed not in begun] if begun else missing
+
+    def copy_from_other_sweeps(self, cells: Iterable[str], objectives: Sequence[str]) -> list[Outcome]:
+        """Copy those of the cells' missing runs that other sweeps of the store have; returns how they ended."""
+        runs = [run_id(cell, seed) for cell in cells for seed in self.missing_seeds(cell)]
+        copied = self._reuse.copy(runs, self.index) if self._reuse else []
+        self.copied.extend(copied)
+        return [outcome for each in copied for outcome in each.outcomes(objectives)]
 
     def orders(self, cells: Callable[[], Iterable[Cells]]) -> Iterator[PackOrder]:
         """The missing runs of these cells as packs: one pack per checkpoint, then packs of the planned sizes."""

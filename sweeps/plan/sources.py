@@ -1,7 +1,7 @@
 """Where packs come from: cells that are known beforehand, or cells that a search proposes as results arrive."""
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Protocol
 
@@ -104,6 +104,8 @@ class SearchSource:
         missing: dict[str, Proposal] = {}
         for proposal in proposals:
             self.backlog.seeding.want(proposal.cell, proposal.seeds)
+        copy_missing([proposal.cell for proposal in proposals], self.backlog, self._means)
+        for proposal in proposals:
             mean = self._means.of(proposal.cell)
             if mean is None:
                 missing[proposal.cell] = proposal
@@ -155,9 +157,16 @@ class SeedRaceSource:
 
     def _round(self) -> Iterator[PackOrder]:
         spec = self.plan.spec
-        self._race = self._race or Race(spec, self._means, cells_by_branch(spec, self._cells))
-        contenders = self._race.next_round()
-        if not contenders:
+        if self._race is None:
+            # Cells that were copied from other sweeps have been in no pack.
+            self._cells = {**self.backlog.index.cells(self._axes), **self._cells}
+            self._race = Race(spec, self._means, cells_by_branch(spec, self._cells))
+        while contenders := self._race.next_round():
+            copy_missing(contenders, self.backlog, self._means)
+            contenders = [cell for cell in contenders if self._means.of(cell) is None]
+            if contenders:
+                break
+        else:
             return
         parameters = self.plan.task.parameters
         values = {
@@ -170,6 +179,13 @@ class SeedRaceSource:
             runs[shape] += len(self.backlog.missing_seeds(cell))
         self.backlog.expect(cells, runs)
         yield from self.backlog.orders(lambda: [cells])
+
+
+def copy_missing(cells: Iterable[str], backlog: Backlog, means: Means) -> None:
+    """Copy the missing runs of these cells that other sweeps have, and add them to the means."""
+    missing = [cell for cell in cells if means.of(cell) is None]
+    for outcome in backlog.copy_from_other_sweeps(missing, means.names):
+        means.add(outcome)
 
 
 def cells_from(values: Mapping[str, Mapping[str, Value]], space: Space) -> Cells:

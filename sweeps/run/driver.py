@@ -18,7 +18,7 @@ from mislabel.sweeps.plan.sources import Source
 from mislabel.sweeps.redaction import redacted
 from mislabel.sweeps.run.report import Failed, Halted, OutOfMemory, Refill, Report, StoreBroken
 from mislabel.sweeps.run.worker import record_failure
-from mislabel.sweeps.stopping.stopper import stopper_of
+from mislabel.sweeps.stopping.stopper import StopLearner, stopper_of, stored_runs
 from mislabel.sweeps.store.cell_means import Means
 from mislabel.sweeps.store.outcome import Outcome, Status, StopCause, StopReason
 from mislabel.sweeps.store.store import SweepFiles
@@ -88,15 +88,19 @@ class Driver:
         self.plan = plan = backlog.plan
         self.files = files
         self.means = means
-        self.stopper = stopper_of(plan.spec, plan.task, backlog.index, files)
-        has = max(plan.runs - plan.missing, backlog.index.count)
+        self.stopper = stopper_of(plan.spec, plan.task, backlog.index, files, plan.checkpoints)
+        self.stop_learner: StopLearner | None = None
+        """The stopper, or a proxy of it: on Ray, it moves to an actor."""
+        copied = sum(each.runs.num_rows for each in backlog.copied)
+        has = max(plan.runs - plan.missing, backlog.index.count - copied)
         self.progress = Progress(max(plan.runs, has), backlog.work, has)
         self.stop_reason: StopReason | None = None
         self.broken: StoreError | None = None
         self.errors: dict[str, str] = {}
         """The error of each failed run, by run id."""
-        self.best_cell: dict[str, Value] = {}
-        """The values of the axes in the best cell that this launch completed."""
+        self._axes = list(plan.spec.axes())
+        self._cells: dict[str, tuple[Value, ...]] = {}
+        """The values of the axes in each cell with a run that ended or was copied in this launch."""
         self._source = source
         self._source_is_dry = False
         self._again: deque[PackOrder] = deque()
@@ -106,6 +110,8 @@ class Driver:
         self._planned_run_work = self.progress.work / max(1, plan.missing)
         self._closed: StopReason | None = None
         """Why no more runs are begun. Runs that have begun are finished."""
+        self._note_copied()  # the stopper has these runs from the store
+        self.stop_learner = self.stopper
 
     def next(self) -> PackOrder | None:
         """A pack to train, or None: there is none now, or none at all if the sweep is `over`."""
@@ -134,6 +140,7 @@ class Driver:
     def _to_begin(self) -> PackOrder | None:
         """The next pack of the source, cut to the remaining budget of runs."""
         order = None if self._closed else self._source.next()
+        self._note_copied()
         self._source_is_dry = order is None
         if order is None:
             return None
@@ -156,6 +163,23 @@ class Driver:
         if self.plan.spec.method.learns:
             self.progress.work += (runs - unplanned) * (run_work - self._planned_run_work)
 
+    def _note_copied(self) -> None:
+        """Count runs that the source copied from other sweeps like stored runs, and compare later runs with them."""
+        while self.backlog.copied:
+            copied = self.backlog.copied.popleft()
+            runs = copied.runs.num_rows
+            self.progress.done += runs
+            self._begun += runs
+            unplanned = max(0, min(runs, self._begun - self.progress.runs))
+            self.progress.runs += unplanned
+            self.progress.work -= (runs - unplanned) * self._planned_run_work
+            for cell, *values in zip(
+                *(copied.runs[name].to_pylist() for name in ("cell_id", *self._axes)), strict=True
+            ):
+                self._cells[cell] = tuple(values)
+            if self.stop_learner is not None:
+                self.stop_learner.learn(stored_runs(self.plan.spec, self.plan.task, copied.runs, copied.curves))
+
     @property
     def over(self) -> bool:
         """True if no pack is running and no begun run waits to be handed out again."""
@@ -164,6 +188,12 @@ class Driver:
     @property
     def _left_over(self) -> bool:
         return bool(self._again or len(self._refill_queue))
+
+    @property
+    def best_cell(self) -> dict[str, Value]:
+        """The values of the axes in the best cell; empty if this launch does not know them."""
+        values = self._cells.get(self.means.best[1]) if self.means.best else None
+        return dict(zip(self._axes, values, strict=True)) if values else {}
 
     @property
     def stopping(self) -> bool:
@@ -186,9 +216,6 @@ class Driver:
             return
         for outcome in report.outcomes:
             self._ended_in(handed, outcome)
-        if report.outcomes and self.means.best and self.means.best[1] in handed.order.cells:
-            values = handed.order.values(handed.order.cells.index(self.means.best[1]))
-            self.best_cell = {name: values[name] for name in self.plan.spec.axes()}
         if report.ends_pack:
             _log.debug("pack %s: %s, %d runs left", report.pack, type(report).__name__.lower(), len(handed.left))
             self._released(report.pack)
@@ -269,6 +296,9 @@ class Driver:
         if lane is None:
             return
         self.progress.running -= 1
+        if outcome.cell not in self._cells:
+            values = handed.order.values(lane)
+            self._cells[outcome.cell] = tuple(values[name] for name in self._axes)
         if outcome.status in (Status.STOPPED, Status.DIVERGED):
             spared = int(handed.order.values(lane)["steps"]) - outcome.step
             self.progress.work -= spared * self.backlog.step_work(handed.order.common)

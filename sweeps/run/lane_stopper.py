@@ -24,8 +24,9 @@ class LaneStopper:
     def judge_of(self, order: PackOrder, training: Training, earlier: Sequence[Frame] = ()) -> Judge:
         """A judge for runs of this order. Shows the stopper the `earlier` frames of a checkpoint, which were judged."""
         judged = decision_steps(self.rule, measured_steps(training))
+        last = max(judged, default=0)
         entries: dict[Label, Entry] = {
-            run: Entry(order.cells[lane], order.seeds[lane], branch_of(order.values(lane), self.branches))
+            run: Entry(order.cells[lane], order.seeds[lane], branch_of(order.values(lane), self.branches), last)
             for lane, run in enumerate(order.run_ids)
         }
         for frame in earlier:

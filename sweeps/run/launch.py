@@ -16,15 +16,16 @@ from typing import Any
 
 import torch
 
+from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.checks.revision import incompatible_changes
 from mislabel.sweeps.errors import DamagedFileError, LeaseLostError, SpecError, StoreError
 from mislabel.sweeps.plan.backlog import Backlog
 from mislabel.sweeps.plan.data_check import datasets_of
 from mislabel.sweeps.plan.pack_size import Profiler, Sizing
 from mislabel.sweeps.plan.plan import Plan, make_plan, sized_plan
-from mislabel.sweeps.plan.reuse import reusable_runs, reuse
+from mislabel.sweeps.plan.reuse import Reuse
 from mislabel.sweeps.plan.seed_race import race_is_on
-from mislabel.sweeps.plan.sources import GridSource, SearchSource, SeedRaceSource, Source
+from mislabel.sweeps.plan.sources import GridSource, SearchSource, SeedRaceSource, Source, copy_missing
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.heartbeat import (
     Heartbeat,
@@ -207,6 +208,7 @@ class Prepared:
     files: SweepFiles
     complete: bool
     """True if there is nothing to run."""
+    reuse: Reuse
 
     def close(self) -> None:
         """Let other drivers run the sweep."""
@@ -217,15 +219,15 @@ class Prepared:
         sizing = _sizing(self.plan.task, self.files, machine)
         plan = sized_plan(self.plan, sizing)
         sizing.keep()
-        backlog = Backlog(plan, self.index, sizing)
+        backlog = Backlog(plan, self.index, sizing, self.reuse)
         means = Means(plan.spec, self.index, plan.retry, backlog.seeding)
-        source = _source(backlog, self.files, means, machine.ahead)
+        source = _source(backlog, self.files, means, machine.ahead, self.reuse)
         if plan.spec.seeds.up_to is not None:
             source = SeedRaceSource(source, backlog, means)
         driver = Driver(backlog, source, self.files, means)
         heartbeat = Heartbeat(self.lease, driver)
         heartbeat.beat()
-        return Launch(plan, self.index, self.lease, self.files, self.complete, driver, heartbeat)
+        return Launch(plan, self.index, self.lease, self.files, self.complete, self.reuse, driver, heartbeat)
 
 
 @dataclass(frozen=True)
@@ -237,6 +239,7 @@ class Launch(Prepared):
 
     def finish(self) -> None:
         """Merge the tables' small files, remove checkpoints that nobody needs, and record how the sweep ended."""
+        _say_copied(self.reuse)
         if not self.driver.broken:
             over = self.driver.over and self.driver.stop_reason is None
             _tidy(self.lease, over)
@@ -249,10 +252,11 @@ def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retr
     files = store.sweep(spec.name)
     refuse_other_spec(spec, task, files)
     refuse_unknown_sweeps(spec, task, store)
-    index = RunIndex(spec, files)
+    index = RunIndex(spec, files, [cell for cells in Space(spec, task).baselines() for cell in cells.ids])
     plan = make_plan(spec, task, index, files, retry)
     data = datasets_of(plan, files)
-    elsewhere = {name: len(runs) for name, runs in reusable_runs(plan.space, store, index, data).items()}
+    found = Reuse(plan.space, store, files, data).known_cells(index)
+    elsewhere = {name: len(runs) for name, runs in found.items()}
     return sized_plan(replace(plan, elsewhere=elsewhere), _sizing(task, files, machine))
 
 
@@ -283,14 +287,13 @@ def _prepared(spec: Spec, task: Task[Any], store: Store, lease: Lease, retry: bo
         _log.warning("%s %s: its part is set aside, and its runs are run again", path, problem)
     files.remove_leftovers()
     files.write_earlier_values(task.earlier)
-    index = RunIndex(spec, files)
+    index = RunIndex(spec, files, [cell for cells in Space(spec, task).baselines() for cell in cells.ids])
     plan = make_plan(spec, task, index, files, retry)  # raises SpecError before anything is written
     data = datasets_of(plan, files)
-    reused = reuse(plan.space, store, files, index, data)
-    for name, runs in reused.items():
-        _log.info("%s runs are the same as in %s: copied from there", f"{runs:,}", name)
-    if reused:
+    reuse = Reuse(plan.space, store, files, data)
+    if reuse.copy([run for runs in reuse.known_cells(index).values() for run in runs], index):
         plan = make_plan(spec, task, index, files, retry)
+    _say_copied(reuse)
     files.revise_spec(spec.to_yaml())
     forget_earlier_stop(files)
     complete = not plan.missing and not race_is_on(spec, index, retry)
@@ -302,7 +305,16 @@ def _prepared(spec: Spec, task: Task[Any], store: Store, lease: Lease, retry: bo
         files.write_json(f"launches/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json", launch)
         plan = replace(plan, commit=commit_of(launch))
         note_starting(files, plan.cells, plan.runs, plan.runs - plan.missing)
-    return Prepared(replace(plan, data=data), index, lease, files, complete)
+    return Prepared(replace(plan, data=data), index, lease, files, complete, reuse)
+
+
+def _say_copied(reuse: Reuse) -> None:
+    """Say how many runs were copied since the last call."""
+    for name, runs in reuse.counts.items():
+        _log.info(
+            "%s same as in %s: copied from there", "1 run is the" if runs == 1 else f"{runs:,} runs are the", name
+        )
+    reuse.counts.clear()
 
 
 def _tidy(lease: Lease, over: bool) -> None:
@@ -352,7 +364,7 @@ def _sizing(task: Task[Any], files: SweepFiles, machine: Machine) -> Sizing:
     return Sizing(task, files, machine.profiler or Profiler(machine.device), machine.memory_bytes, machine.workers)
 
 
-def _source(backlog: Backlog, files: SweepFiles, means: Means, ahead: bool) -> Source:
+def _source(backlog: Backlog, files: SweepFiles, means: Means, ahead: bool, reuse: Reuse) -> Source:
     plan = backlog.plan
     if not plan.spec.method.learns:
         return GridSource(backlog)
@@ -367,6 +379,8 @@ def _source(backlog: Backlog, files: SweepFiles, means: Means, ahead: bool) -> S
         backlog.seeding.want(cell, seeds)
         return means.of(cell)
 
+    if not backlog.index.count and (other := reuse.same_search()):
+        copy_missing(search.adopt(other), backlog, means)
     search.restore(known)
     if backlog.index.seeds.keys() - {proposal.cell for proposal in search.proposals}:
         search.recover(lambda space: earlier_cells([files], space), known)

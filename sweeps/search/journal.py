@@ -123,6 +123,19 @@ class Journal:
         self._files.write_json(file, {**stored, "digest": _digest(stored)})
         self.next_number += 1
 
+    def adopt(self, other: "Journal", limit: int) -> list[StoredTrial]:
+        """Copy the first batches of another search that makes the same proposals; at most `limit` trials.
+
+        Returns the copied trials. Call this on an empty journal.
+        """
+        adopted: list[StoredTrial] = []
+        for number, batch in other.batches():
+            if number != self.next_number or len(adopted) + len(batch.trials) > limit:
+                break
+            self.append(batch)
+            adopted += batch.trials
+        return adopted
+
     def earlier(self) -> list[EarlierCell] | None:
         """The cells of other sweeps that the search learned from at its start; None if it has not started."""
         file = f"{self._folder}/earlier.json"

@@ -65,11 +65,13 @@ class Search:
         # With `seeds.up_to`, the seed race gives cells more seeds, and the search does not.
         self._most_repeats = 1 if spec.seeds.up_to else _MOST_REPEATS
         self.study = CellStudy(space)
+        self._branch = branch
         self._journal = Journal(files, branch)
         self._results: dict[int, tuple[Mean, int]] = {}
         """Results that the study does not have yet: by trial number, the mean and its number of seeds."""
         self._learned: list[tuple[int, int]] = []
         """Results that the study has, but not the journal: trial number, and number of seeds."""
+        self._baselines = [(cells.ids[0], cells.values(0)) for cells in space.baselines()]
         self._tried_first = 0
         self._exhausted = False
         self._request, self._turn = -1, -1
@@ -87,7 +89,8 @@ class Search:
         self.study.begin_batch(self._journal.next_number)
         rejected: list[int] = []
         while len(asked) < count and len(self.proposals) < self.limit:
-            proposal = self._first_cell() or self._model_cell(rejected) or self._random_cell() or self._known_cell()
+            proposal = self._baseline() or self._first_cell() or self._model_cell(rejected)
+            proposal = proposal or self._random_cell() or self._known_cell()
             if proposal is None:
                 self._exhausted = True
                 break
@@ -97,6 +100,13 @@ class Search:
         if asked:
             self._write_batch(asked)
         return asked
+
+    def _baseline(self) -> Proposal | None:
+        """The next cell of `baselines` that was not proposed yet."""
+        for cell, values in self._baselines:
+            if not self._of_cell[cell]:
+                return self._add(cell, *self.study.suggest(values))
+        return None
 
     def _first_cell(self) -> Proposal | None:
         """The next cell of `try_first`. The sampler chooses the axes that it leaves open."""
@@ -188,6 +198,17 @@ class Search:
 
     # Resuming
 
+    def adopt(self, files: SweepFiles) -> list[str]:
+        """Start with the proposals of another sweep, whose search is the same; returns their cells.
+
+        Proposals depend on the order of results, and so on time. A search that proposed other cells could not reuse the
+        other sweep's runs. Nothing is adopted if this search has proposals already.
+        """
+        if self._journal.next_number or self.space.spec.start_from:
+            return []
+        trials = self._journal.adopt(Journal(files, self._branch), self.limit)
+        return [self._cell_id({**self.space.task.earlier, **trial.values}) for trial in trials]
+
     def restore(self, known: Known) -> None:
         """Restore the proposals of the journal. Those without a known mean are `unfinished`, and run first."""
         for number, batch in self._journal.batches():
@@ -265,6 +286,9 @@ class Branches:
     def learn_from(self, earlier: Callable[[Space], Sequence[Earlier]]) -> None:
         for search in self.searches:
             search.learn_from(earlier)
+
+    def adopt(self, files: SweepFiles) -> list[str]:
+        return [cell for search in self.searches for cell in search.adopt(files)]
 
     def restore(self, known: Known) -> None:
         for search in self.searches:

@@ -20,7 +20,8 @@ def spec_schema(task: Any = None) -> dict[str, Any]:
         values = {name: _value(parameter) for name, parameter in task.parameters.items()}
         varied = {name: _parameter(task.parameters[name], values[name], sections["Axis"]) for name in values}
         properties["parameters"] |= {"additionalProperties": False, "properties": varied}
-        properties["try_first"]["items"] |= {"additionalProperties": False, "properties": values}
+        for key in ("try_first", "baselines"):
+            properties[key]["items"] |= {"additionalProperties": False, "properties": values}
         properties["zip"]["items"]["items"]["enum"] = list(values)
     for name in properties.keys() - schema["required"]:
         form = properties[name]  # a key without a value has its default

@@ -269,6 +269,11 @@ class Spec(Section):
         (), description="groups of parameters whose lists of values are paired: first with first, second with second"
     )
     try_first: tuple[Cell, ...] = Field((), strict=False, description="cells to propose before all others")
+    baselines: tuple[Cell, ...] = Field(
+        (),
+        strict=False,
+        description="cells to run before all others that early_terminate never stops; each gives all varied parameters",
+    )
     start_from: Annotated[tuple[SweepName, ...], _one_or_several(SweepName)] = Field(
         (), strict=False, description="sweeps in the store whose results a search learns from first"
     )

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mislabel.sweeps.spec.model import Spec
@@ -41,9 +41,9 @@ class Mean:
         return self.stopped_at is None and all(map(math.isfinite, self.values))
 
 
-# A run's objectives, and the step at which a rule stopped it. These are plain tuples because there may be millions:
-# Python's garbage collector does not track tuples of numbers.
-_Ended = tuple[tuple[float, ...], int | None]
+# A run's objectives, the step at which a rule stopped it, and whether it has a result. These are plain tuples because
+# there may be millions: Python's garbage collector does not track tuples of numbers.
+_Ended = tuple[tuple[float, ...], int | None, bool]
 
 
 class Means:
@@ -53,8 +53,15 @@ class Means:
         self.names = [objective.name for objective in spec.metric]
         self.goal = spec.metric[0].goal if spec.metric else "minimize"
         self.best: tuple[float, str] | None = None
+        """The best value of the first objective, and its cell: the best mean over all seeds that have ended.
+
+        A cell counts once the seeds of the spec have ended. While it gets more seeds, it keeps a mean.
+        """
         self.seeding = seeding or Seeding(spec)
+        self._first_seeds = spec.seed_range
         self._runs: dict[str, dict[int, _Ended]] = defaultdict(dict)
+        self._standings: dict[str, float] = {}
+        """By cell, the mean of the first objective; only cells that can be compared."""
         if not self.names:
             return
         # A failed run counts as ended without a value, unless it is tried again.
@@ -70,20 +77,24 @@ class Means:
         stopped_at = outcome.step if outcome.status == Status.STOPPED else None
         metrics = {} if outcome.status == Status.DIVERGED else outcome.metrics
         values = tuple(metrics.get(name, math.nan) for name in self.names)
-        self._runs[outcome.cell][outcome.seed] = (values, stopped_at)
-        if self.best is not None and self.best[1] == outcome.cell:  # over more seeds, its mean may be worse
-            self.best = None
-            for cell in self._runs:
-                self._note_if_best(cell)
-        else:
-            self._note_if_best(outcome.cell)
+        self._runs[outcome.cell][outcome.seed] = (values, stopped_at, outcome.status.has_result)
+        self._rank(outcome.cell)
 
-    def _note_if_best(self, cell: str) -> None:
-        found = self.of(cell)
-        if found is None or not found.comparable:
+    def _rank(self, cell: str) -> None:
+        runs, sign = self._runs[cell], 1 if self.goal == "minimize" else -1
+        if not self.names or any(seed not in runs for seed in self._first_seeds):
             return
-        sign = 1 if self.goal == "minimize" else -1
-        if self.best is None or sign * found.values[0] < sign * self.best[0]:
+        # A further seed that failed says nothing about the cell.
+        found = _mean_of([run for seed, run in sorted(runs.items()) if seed in self._first_seeds or run[2]])
+        if found.comparable:
+            self._standings[cell] = found.values[0]
+        else:
+            self._standings.pop(cell, None)
+        if self.best is not None and self.best[1] == cell:  # over more seeds, its mean may be worse
+            values = ((sign * value, other) for other, value in self._standings.items())
+            value, best = min(values, key=lambda standing: standing[0], default=(math.nan, ""))
+            self.best = (sign * value, best) if best else None
+        elif found.comparable and (self.best is None or sign * found.values[0] < sign * self.best[0]):
             self.best = (found.values[0], cell)
 
     def by_seed(self, cell: str) -> Mapping[int, tuple[float, ...]]:
@@ -97,7 +108,11 @@ class Means:
         ended = [runs[seed] for seed in seeds if seed in runs]
         if not self.names or len(ended) < len(seeds):
             return None
-        columns = zip(*(objectives for objectives, _ in ended), strict=True)
-        values = tuple(mean(column, missing="poison") for column in columns)
-        stops = [step for _, step in ended if step is not None]
-        return Mean(values, min(stops, default=None))
+        return _mean_of(ended)
+
+
+def _mean_of(ended: Sequence[_Ended]) -> Mean:
+    columns = zip(*(objectives for objectives, _, _ in ended), strict=True)
+    values = tuple(mean(column, missing="poison") for column in columns)
+    stops = [step for _, step, _ in ended if step is not None]
+    return Mean(values, min(stops, default=None))

@@ -5,7 +5,7 @@ reading `runs` of a large sweep takes long. Rows that are copied from other swee
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -20,12 +20,21 @@ TRAINING = ("steps", "frames", "spacing")
 
 
 class RunIndex:
-    def __init__(self, spec: Spec, files: SweepFiles) -> None:
+    def __init__(self, spec: Spec, files: SweepFiles, baselines: Collection[str] = ()) -> None:
+        """`baselines` are the cells that the stopping rule never stops."""
         self._settled = settled(spec)
         self._tries = spec.budget.tries
+        self._baselines = list(baselines)
+        rule = spec.early_terminate
+        self._stops_whole_cells = rule is not None and rule.per == "cell"
         self._columns = _columns(spec)
         self.rows = pa.table({})
-        """Columns of `runs` that a launch needs, as far as the store has them; a row per run."""
+        """Columns of `runs` that a launch needs, as far as the store has them; a row per run.
+
+        If a rule stops whole cells, a stopped run of a cell that also has a finished run is not one of them: it has to
+        be trained to the end. Earlier versions of Mislabel left such runs, and so does a worker that the stopper's
+        answer did not reach. Stopped runs of cells that became baselines are left out too.
+        """
         self.seeds: dict[str, set[int]] = defaultdict(set)
         """By cell, the seeds that need not be run again."""
         self.ended_early: dict[str, set[int]] = defaultdict(set)
@@ -47,6 +56,9 @@ class RunIndex:
             self.rows = pa.concat_tables([others, runs], promote_options="permissive")
         else:
             self.rows = runs
+        if unfinished := self._unfinished():
+            self.rows = self.rows.filter(~pc.field("run_id").isin(unfinished))
+            runs = runs.filter(~pc.field("run_id").isin(unfinished))
         names = ("cell_id", "seed", "status", "attempt")
         for cell, seed, status, attempt in zip(*(runs[name].to_pylist() for name in names), strict=True):
             if status in self._settled:
@@ -62,6 +74,21 @@ class RunIndex:
                 self.failed[cell].add(seed)
                 if attempt >= self._tries:
                     self.given_up[cell].add(seed)
+
+    def _unfinished(self) -> list[str]:
+        """The stopped runs that have to be trained to the end."""
+        stopped = self.rows.filter(pc.field("status") == Status.STOPPED.value)
+        if not stopped.num_rows:
+            return []
+        whole = pa.array(self._baselines, pa.string())
+        if self._stops_whole_cells:
+            finished = self.rows.filter(pc.field("status") == Status.DONE.value)["cell_id"]
+            whole = pa.concat_arrays([whole, *finished.cast(pa.string()).chunks])
+        found = stopped.filter(pc.field("cell_id").isin(whole)).select(["run_id", "cell_id", "seed"])
+        for cell, seed in zip(found["cell_id"].to_pylist(), found["seed"].to_pylist(), strict=True):
+            self.seeds[cell].discard(seed)
+            self.ended_early[cell].discard(seed)
+        return list(found["run_id"].to_pylist())
 
     def has(self, columns: Iterable[str]) -> bool:
         """Whether the rows have all these columns. The rows of a sweep without results have no metrics."""

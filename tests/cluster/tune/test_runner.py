@@ -23,8 +23,8 @@ from mislabel.sweeps.process import Process
 from mislabel.sweeps.run.launch import Launch, Machine, prepare, run_inline
 from mislabel.sweeps.spec.document import Document
 from mislabel.sweeps.spec.model import Resources
-from mislabel.sweeps.stopping.stopper import Entry
-from mislabel.sweeps.store.outcome import INTERRUPTED
+from mislabel.sweeps.stopping.stopper import Entry, StoredRun
+from mislabel.sweeps.store.outcome import INTERRUPTED, Status
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.data.images import keep
 from tests.bowls import bowl_values
@@ -228,6 +228,35 @@ def test_two_sweeps_on_one_ray_have_separate_stoppers(local_ray: None, tmp_path:
         assert near.decide(500, runs, [1.0, 2.0, 3.0]) == [False, True, True]
         assert far.decide(500, runs[2:], [3.0]) == [False]
     assert near.decide(500, runs, [1.0, 2.0, 3.0]) == [False] * 3, "a stopper that can't be reached stops no run"
+
+
+def test_runs_that_a_search_copies_on_ray_are_not_trained_and_reach_the_stopper(
+    local_ray: None, tmp_path: Path
+) -> None:
+    """With a larger budget, the search then trains one more cell."""
+    store = Store(str(tmp_path))
+    search = {
+        "method": {"name": "tpe", "startup": 9}, "budget": {"cells": 8}, "seeds": 2,
+        "parameters": {"x": {"min": 0, "max": 6}, "steps": 30, "frames": 11, "spacing": "linear", "rate": 0.1},
+    }  # fmt: skip
+    rule = {"type": "asha", "min_steps": 3, "eta": 2}
+    first = _on_ray(bowl_values(name="first", **search), store)
+    second = _on_ray(bowl_values(name="second", early_terminate=rule, **search), store)
+    assert second.driver.progress.steps_done == 0
+    cells = set(second.files.read("runs", ["cell_id"])["cell_id"].to_pylist())
+    assert cells == set(first.files.read("runs", ["cell_id"])["cell_id"].to_pylist())
+    third = _on_ray(bowl_values(name="second", early_terminate=rule, **{**search, "budget": {"cells": 9}}), store)
+    assert sum(third.driver.progress.statuses.values()) == 2
+
+
+def test_a_stopper_on_ray_learns_from_stored_runs(local_ray: None, tmp_path: Path) -> None:
+    launch = _launched(HALVED, Store(str(tmp_path)))
+    with remote_stopper(launch.driver.stopper) as stopper:
+        assert stopper is not None
+        stored = [StoredRun(Entry(f"c{i}", 0), Status.DONE, 1000, {500: float(i)}) for i in range(3)]
+        stopper.learn(stored)
+        assert stopper.decide(500, [Entry("c4", 0)], [4.0]) == [True]
+        assert stopper.decide(500, [Entry("c2", 1)], [4.0]) == [False], "another seed was trained to the end"
 
 
 def test_a_sweep_that_is_stopped_on_ray_leaves_checkpoints_and_continues(

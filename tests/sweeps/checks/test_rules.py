@@ -98,6 +98,20 @@ def zipped(*groups: list[str], **parameters: Any) -> dict[str, Any]:
         (searched(parameters={"x": X, "width": {**WIDTHS, "grid": True}}, try_first=[{"x": 0.1}, {"x": 0.2}],
                   budget={"cells": 5}),
          'try_first', []),
+        # Baselines
+        (searched(baselines={"x": 1}), 'baselines', []),
+        (searched(baselines=[{}]), 'baselines[0]', []),
+        (searched(baselines=[{"y": 1}]), 'baselines[0].y', []),
+        (searched(baselines=[{"x": 2}]), 'baselines[0].x', ['2']),
+        (searched(baselines=[{"x": 0.5}, {"x": 0.5}]), 'baselines[1]', []),
+        (searched(baselines=[{"x": 0.5}], exclude=["x > 0.4 and x < 0.6"]), 'baselines[0]', []),
+        (searched(parameters={"x": X, "level": {"min": 1, "max": 9}}, baselines=[{"x": 0.5}]),
+         'baselines[0]', ['level']),
+        (searched(parameters={"x": X, "level": {"min": 1, "max": 9, "when": "x > 0.5"}}, baselines=[{"x": 0.6}]),
+         'baselines[0]', ['level']),
+        ({"baselines": [{"x": 0.5}]}, 'baselines[0].x', ['0.5']),
+        (searched(try_first=[{"x": 0.1}], baselines=[{"x": 0.2}, {"x": 0.3}], budget={"cells": 2}), 'try_first', ['3']),
+        (searched(baselines=[{"x": 0.2}, {"x": 0.3}], budget={"cells": 1}), 'baselines', ['2']),
         # Sweeps to start from
         (searched(start_from=["other"]), 'start_from', []),
         (searched(method="tpe", start_from=["../other"]), 'start_from[0]', ["'../other'"]),
@@ -123,6 +137,10 @@ def test_a_mistake_is_reported_once_with_its_location_and_value(
 @pytest.mark.parametrize(
     "changes",
     [
+        {"baselines": [{"x": 1}]},
+        searched(try_first=[{"x": 0.1}], baselines=[{"x": 0.1}], budget={"cells": 1}),
+        searched(parameters={"x": X, "level": {"min": 1, "max": 9, "when": "x > 0.5"}}, baselines=[{"x": 0.1}]),
+        searched(parameters={"x": X, "width": {**WIDTHS, "grid": True}}, baselines=[{"x": 0.1}]),
         zipped(["width", "level"]),
         zipped(["width", "level"], width={"values": [1, 2, 2]}, level={"values": [1, 1, 9]}),
         {"parameters": {"x": {"values": [1, 2], "grid": True}}},

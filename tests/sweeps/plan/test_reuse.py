@@ -1,11 +1,14 @@
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from mislabel.sweeps.run.launch import plan_sweep
-from mislabel.sweeps.store.store import Store
-from tests.bowls import BOWL, MACHINE, bowl_spec, curves_of, run, runs_of
+from mislabel.sweeps.run.launch import Launch, plan_sweep
+from mislabel.sweeps.store.outcome import INTERRUPTED, StopCause
+from mislabel.sweeps.store.store import Store, SweepFiles
+from tests.bowls import BOWL, MACHINE, bowl_spec, curves_of, prepared, run, runs_of
 
 
 def test_runs_of_another_sweep_are_reused(store: Store) -> None:
@@ -66,3 +69,121 @@ def test_a_plan_counts_reusable_runs_and_writes_nothing(store: Store) -> None:
     assert plan.elsewhere == {"first": 6}
     assert plan.missing == 9
     assert store.names() == ["first"]
+
+
+def test_weights_are_reused_with_their_runs(store: Store) -> None:
+    run(store, name="without")
+    first = run(store, name="first", keep="weights", parameters={"x": {"values": [0, 1]}, "level": 2})
+    second = run(store, name="second", keep="weights", parameters={"x": {"values": [0, 1]}, "level": 2})
+    assert second.plan.missing == 0
+    assert second.files.runs_with_weights() == first.files.runs_with_weights()
+    assert second.files.load_weights(runs_of(second.files)["run_id"][0])
+    again = run(store, name="third", keep="weights")
+    assert again.plan.missing == 6, "the runs of the first sweep have no weights"
+
+
+SEARCH: dict[str, Any] = {
+    "method": {"name": "tpe", "startup": 4}, "budget": {"cells": 10}, "parameters": {"x": {"min": 0, "max": 6}},
+    "seeds": 2,
+}  # fmt: skip
+# The bottom is at 3, and the level does not count: contenders are equally good.
+RACE: dict[str, Any] = {
+    **SEARCH, "seeds": {"count": 2, "up_to": 6},
+    "parameters": {"x": {"values": [3.0, 9.0]}, "level": {"min": 1, "max": 30}},
+}  # fmt: skip
+ASHA: dict[str, Any] = {
+    **SEARCH, "early_terminate": {"type": "asha", "min_steps": 3, "eta": 3},
+    "parameters": {**SEARCH["parameters"], "steps": 27, "frames": 10, "spacing": "linear", "rate": 0.1},
+}  # fmt: skip
+
+
+def assert_same_tables(first: SweepFiles, second: SweepFiles) -> None:
+    pd.testing.assert_frame_equal(runs_of(first), runs_of(second))
+    pd.testing.assert_frame_equal(curves_of(first), curves_of(second))
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("changes", [SEARCH, RACE], ids=["search", "race"])
+def test_a_renamed_search_trains_nothing(store: Store, changes: dict[str, Any], ahead: bool) -> None:
+    machine = replace(MACHINE, ahead=ahead)
+    first = run(store, name="first", machine=machine, **changes)
+    if changes is RACE:
+        assert len(runs_of(first.files)) > 20
+    second = run(store, name="second", machine=machine, **changes)
+    assert_same_tables(first.files, second.files)
+    progress = second.driver.progress
+    assert (sum(progress.statuses.values()), progress.steps_done) == (0, 0)
+    assert progress.done == progress.runs == first.driver.progress.runs
+    assert progress.work == pytest.approx(0)
+    assert second.driver.over
+    assert first.driver.means.best is not None
+    assert second.driver.means.best is not None
+    assert second.driver.means.best[0] == first.driver.means.best[0]
+    assert second.driver.best_cell["x"] == first.driver.best_cell["x"]
+    assert prepared(store, name="second", **changes).complete
+    assert first.files.launches()[0] in second.files.launches()
+
+
+def test_the_race_of_a_grid_reuses_further_seeds(store: Store) -> None:
+    parameters = {"x": 3.0, "level": {"values": [1, 2]}}
+    run(store, name="first", parameters=parameters, seeds=6)
+    second = run(store, name="second", parameters=parameters, seeds={"count": 2, "up_to": 6})
+    assert second.driver.progress.steps_done == 0
+    assert len(runs_of(second.files)) == 12
+
+
+def test_a_search_trains_only_what_other_sweeps_lack(store: Store) -> None:
+    first = run(store, name="first", **{**SEARCH, "seeds": 1})
+    second = run(store, name="second", **SEARCH)
+    table = runs_of(second.files)
+    assert len(table) == 20
+    reused = table["run_id"].isin(runs_of(first.files)["run_id"])
+    assert 4 <= reused.sum() < 20, "at least the cells that were proposed before any result"
+    assert second.driver.progress.statuses == {"done": 20 - reused.sum()}
+    assert second.driver.progress.done == second.driver.progress.runs == 20
+
+
+def test_a_search_that_copies_runs_can_be_interrupted(store: Store) -> None:
+    """Half of the seeds are copied, the others are trained."""
+    run(store, name="first", **{**SEARCH, "seeds": 1})
+    whole = run(store, name="whole", **SEARCH)
+    runs_of_first = set(runs_of(store.sweep("first"))["run_id"])
+    assert 0 < sum(run in runs_of_first for run in runs_of(whole.files)["run_id"]) < 20
+    elsewhere = Store(f"{store.address}-other")
+    run(elsewhere, name="first", **{**SEARCH, "seeds": 1})
+
+    def stop(launch: Launch) -> None:
+        launch.driver.stop(INTERRUPTED)
+
+    launches = 0
+    while not (launch := prepared(elsewhere, name="whole", **SEARCH)).complete:
+        launches += 1
+        run(elsewhere, stop, name="whole", **SEARCH)
+    assert launches > 2
+    assert_same_tables(whole.files, launch.files)
+
+
+def test_copied_runs_count_for_the_budget_of_runs(store: Store) -> None:
+    run(store, name="first", **{**SEARCH, "budget": {"cells": 4}})
+    launch = run(store, name="second", **{**SEARCH, "budget": {"cells": 10, "runs": 12}})
+    assert launch.driver.progress.statuses == {"done": 4}
+    assert launch.driver.stop_reason is not None
+    assert launch.driver.stop_reason.cause is StopCause.RUNS_USED_UP
+
+
+def test_runs_that_another_search_stopped_are_judged_again(store: Store) -> None:
+    """Runs that it trained to the end are copied, and the others are compared with them."""
+    first = run(store, name="first", **ASHA)
+    second = run(store, name="second", **ASHA)
+    before, after = runs_of(first.files), runs_of(second.files)
+    assert {"done", "stopped"} == set(before["status"])
+    assert second.driver.progress.statuses["done"] == 0
+    pd.testing.assert_frame_equal(before, after)
+
+
+def test_diverged_runs_of_another_search_are_reused(store: Store) -> None:
+    changes = {**SEARCH, "parameters": {**SEARCH["parameters"], "trouble": {"values": [0, 2]}}}
+    run(store, name="first", **changes)
+    second = run(store, name="second", **changes)
+    assert second.driver.progress.steps_done == 0
+    assert set(runs_of(second.files)["status"]) == {"done", "diverged"}

@@ -64,6 +64,7 @@ class Simulation:
         self, wanted: EarlyTerminate, stopper: Stopper, simulated: Simulated, at: dict[int, int], turns: int
     ) -> Simulated:
         decided = decision_steps(wanted, MEASURED)
+        last = max(decided)
         for pack in self.turns[sum(at.values()) : sum(at.values()) + turns]:
             at[pack] = at.get(pack, 0) + 1
             i = at[pack] - 1
@@ -71,7 +72,7 @@ class Simulation:
             values = [self.curves[r][i] for r in live]
             gone = {r: MEASURED[i] for r, value in zip(live, values, strict=True) if value is None}
             if live and i < len(MEASURED) - 1 and (MEASURED[i] in decided or gone):
-                answer = stopper.decide(MEASURED[i], live, values)
+                answer = stopper.decide(MEASURED[i], [r._replace(last_decision=last) for r in live], values)
                 simulated.calls.append((MEASURED[i], live, values))
                 simulated.answers.append(answer)
                 ends = [r for r, stop in zip(live, answer, strict=True) if stop and r not in gone]
@@ -109,16 +110,23 @@ def candidate(wanted: EarlyTerminate, run: Entry) -> str:
 def expected(wanted: EarlyTerminate, calls: Sequence[Call], goal: str = "minimize") -> Iterator[list[bool]]:
     """The rule's decisions at every call, each computed from all values up to that call."""
     stopped: set[str] = set()
+    kept: set[str] = set()
     for n, (step, runs, values) in enumerate(calls):
         curves = means_of(wanted, calls[: n + 1], goal)
         branch = {candidate(wanted, run): run.branch for _, seen, _ in calls[: n + 1] for run in seen}
         measured = {candidate(wanted, run) for run, value in zip(runs, values, strict=True) if value is not None}
         stopped |= {
             name
-            for name in measured
+            for name in measured - kept
             if loses(wanted, name, step, {c: curve for c, curve in curves.items() if branch[c] == branch[name]})
         }
-        yield [step >= wanted.min_steps and candidate(wanted, run) in stopped for run in runs]
+        answer = [step >= wanted.min_steps and candidate(wanted, run) in stopped for run in runs]
+        if step >= max(decision_steps(wanted, MEASURED)):
+            continued = (
+                run for run, value, stop in zip(runs, values, answer, strict=True) if value is not None and not stop
+            )
+            kept |= {candidate(wanted, run) for run in continued}
+        yield answer
 
 
 def means_of(wanted: EarlyTerminate, calls: Sequence[Call], goal: str) -> dict[str, dict[int, float]]:
@@ -196,10 +204,14 @@ def test_a_stopper_rebuilt_from_the_store_decides_like_the_first_one(
     at: dict[int, int] = {}
     first = simulation.advance(wanted, Stopper(wanted, "minimize", MEASURED[-1]), Simulated(), at, turns)
     second = Stopper(wanted, "minimize", MEASURED[-1])
+    decided = decision_steps(wanted, MEASURED)
     for gone, step in first.diverged.items():
         second.diverge(gone, step)
     for step, runs, values in sorted(first.calls, key=lambda call: call[0]):
         second.record(step, runs, values)
+        left = [run for run in runs if run not in first.stopped and run not in first.diverged]
+        for passed in left if step == max(decided) else ():
+            second.finish(passed)
     for stopped in first.stopped:
         second.stop(stopped)
     rest = simulation.advance(wanted, second, first, at, len(simulation.turns))
@@ -225,6 +237,20 @@ def test_all_seeds_of_a_stopped_cell_stop_at_their_next_frame(wanted: EarlyTermi
     for (step, runs, _), answer in zip(simulated.calls, simulated.answers, strict=True):
         assert all(stop for r, stop in zip(runs, answer, strict=True) if r.cell in gone and step >= wanted.min_steps)
         gone |= {r.cell for r, stop in zip(runs, answer, strict=True) if stop}
+
+
+@every_rule
+@settings(max_examples=100)
+@given(simulation=simulations)
+def test_no_cell_has_both_stopped_runs_and_runs_that_are_trained_to_the_end(
+    wanted: EarlyTerminate, simulation: Simulation
+) -> None:
+    """Seeds of a cell are in different packs here, which reach their steps in any order."""
+    if wanted.per == "run":
+        return
+    simulated = simulation.run(wanted)
+    trained = {r.cell for r in simulation.curves if r not in simulated.stopped and r not in simulated.diverged}
+    assert not trained & {r.cell for r in simulated.stopped}
 
 
 @pytest.mark.parametrize("per", ["cell", "run"])
@@ -318,3 +344,37 @@ def test_the_further_seeds_of_a_race_are_not_stopped(store: Store, per: str) -> 
     assert stopper.decide(3, racing, [9.0] * 3) == [False] * 3
     if per == "cell":
         assert stopper.decide(3, [Entry("cell5", 1)], [0.0]) == [True]
+
+
+def asha_of(**changes: Any) -> Stopper:
+    return Stopper(EarlyTerminate(**{**ASHA, **changes}), "minimize", 27)
+
+
+BEST_AND_WORST = [Entry("best", 0, last_decision=9), Entry("worst", 0, last_decision=9)]
+
+
+@pytest.mark.parametrize(("step", "stops"), [(3, True), (9, False)])
+def test_a_cell_is_not_judged_once_a_seed_has_passed_its_last_decision(step: int, stops: bool) -> None:
+    stopper = asha_of()
+    assert stopper.decide(step, BEST_AND_WORST[1:], [9.0]) == [False]  # there is nothing to compare it with
+    assert stopper.decide(step, BEST_AND_WORST[:1], [1.0]) == [False]
+    assert stopper.decide(3, [Entry("worst", 1, last_decision=9)], [9.0]) == [stops]
+
+
+def test_a_cell_is_not_judged_before_the_checkpoints_of_its_other_seeds_are_known() -> None:
+    """One seed may have passed its last decision. If the other one were stopped now, the cell would be split."""
+    stopper = asha_of()
+    ahead, behind = Entry("worst", 0, last_decision=9), Entry("worst", 1, last_decision=9)
+    stopper.expect(ahead)
+    assert stopper.decide(3, [BEST_AND_WORST[0], behind], [1.0, 9.0]) == [False, False]
+    stopper.record(3, [ahead], [9.0])
+    assert stopper.decide(9, [BEST_AND_WORST[0]], [1.0]) == [False]
+    assert stopper.decide(9, [behind], [9.0]) == [True]
+    assert stopper.decide(9, [ahead], [9.0]) == [True]
+
+
+def test_a_run_that_continues_past_its_last_decision_keeps_its_cell() -> None:
+    stopper = asha_of()
+    stopper.expect(BEST_AND_WORST[1])
+    stopper.record(9, BEST_AND_WORST[1:], [9.0])
+    assert stopper.decide(3, [BEST_AND_WORST[0], Entry("worst", 1, last_decision=9)], [1.0, 9.0]) == [False, False]

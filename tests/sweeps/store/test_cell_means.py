@@ -146,3 +146,26 @@ def test_a_cell_that_gets_more_seeds_has_no_mean_until_they_have_ended(store: St
     means.seeding.want("a", 4)
     assert means.of("a") is None
     assert means.by_seed("a") == {0: (1.0,), 1: (3.0,), 2: (5.0,)}
+
+
+def test_the_best_cell_keeps_its_mean_while_it_gets_more_seeds(store: Store) -> None:
+    means = means_of(bowl_spec(seeds=2), store.sweep("bowls"))
+    for cell, loss in {"a": 1.0, "b": 2.0}.items():
+        for seed in (0, 1):
+            means.add(ended(cell, seed, loss))
+    means.seeding.want("a", 4)
+    assert means.best == (1.0, "a")
+    means.add(ended("a", 3, 2.5))
+    assert means.best == (1.5, "a")
+    means.add(ended("a", 2, 0.0, status=Status.FAILED))
+    assert means.best == (1.5, "a"), "a further seed that failed has no value"
+    means.add(ended("a", 2, 0.5, status=Status.DIVERGED))
+    assert means.best == (2.0, "b"), "tables rank a cell with a diverged run behind the others"
+
+
+def test_the_best_cell_counts_all_seeds_in_the_store(store: Store) -> None:
+    """A race of an earlier launch gave the cell more seeds than the spec asks for at first."""
+    launch = run(store, seeds=4)
+    means = means_of(bowl_spec(seeds={"count": 2, "up_to": 4}), launch.files)
+    losses = runs_of(launch.files).groupby("cell_id")["loss"].mean()
+    assert means.best == (pytest.approx(losses.min()), losses.idxmin())

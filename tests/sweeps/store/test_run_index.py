@@ -101,3 +101,18 @@ def test_columns_that_only_some_parts_have_are_null_in_the_others(files: SweepFi
     index = index_of(files)
     assert dict(zip(*index.columns("run_id", "loss"), strict=True))["a-0"] is None
     assert index.rows["loss"].type == pa.float64()
+
+
+@pytest.mark.parametrize(("per", "missing"), [("cell", [1]), ("run", [])])
+def test_a_stopped_run_is_missing_if_another_run_of_its_cell_was_trained_to_the_end(
+    files: SweepFiles, per: str, missing: list[int]
+) -> None:
+    rule = {"early_terminate": {"type": "median", "min_steps": 2, "per": per}, "parameters": {"frames": 8}}
+    files.write_results(tables(["a-1", "b-0"], "p", status="stopped"))
+    index = index_of(files, **rule)
+    assert index.missing_seeds("a", range(2), retry=False) == [0]
+    index.add(tables(["a-0"], "q")["runs"])
+    assert index.missing_seeds("a", range(2), retry=False) == missing
+    assert index.missing_seeds("b", range(1), retry=False) == []
+    files.write_results(tables(["a-0"], "q"))
+    assert index_of(files, **rule).missing_seeds("a", range(2), retry=False) == missing
