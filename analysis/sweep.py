@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from mislabel.analysis.statistics.checkout import commits, modified
-from mislabel.analysis.statistics.ranking import front_of, ranked
-from mislabel.analysis.statistics.tables import Names, SweepTables
+from mislabel.analysis.statistics.ranking import best_cells, front_of, ranked
+from mislabel.analysis.statistics.tables import At, Names, SweepTables, names_of
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import Store
 
@@ -34,6 +34,13 @@ class Sweep(SweepTables):
     def modified_runs(self) -> pd.DataFrame:
         """Those of `runs` that come from a modified checkout: their code is in no commit."""
         return self.runs[self.runs["run_id"].isin(modified(self.commits).index)]
+
+    def best(self, by: Names = None, metrics: Names = None, at: At = "end") -> pd.DataFrame:
+        """The best cell by the first objective, or the best cell for each value of `by`; see `cells` for `at`.
+
+        Cells that were stopped early are worse than all others. The means of other metrics are shown beside it.
+        """
+        return best_cells(self, names_of(by), names_of(metrics), at).reset_index(drop=True)
 
     def front(self) -> pd.DataFrame:
         """The cells on the Pareto front of the objectives, sorted by the first objective, with the mean of each.

@@ -22,6 +22,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # A module imports from its own package and from packages above it in this list. Packages on one line are independent.
 ORDER = [
     ["mislabel.tasks"],
+    ["mislabel.sweeps.seed_means"],
     [
         "mislabel.sweeps.errors",
         "mislabel.sweeps.ids",

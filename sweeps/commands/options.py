@@ -40,6 +40,20 @@ token_file = click.option(
 )  # fmt: skip
 
 
+def _time(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
+    if value in ("end", "best"):
+        return value
+    if not value.isdecimal():
+        raise click.BadParameter(f"{value!r} is not a time; use end, best or a step such as 1000")
+    return int(value)
+
+
+at = click.option(
+    "--at", default="end", show_default=True, metavar="TIME", callback=_time,
+    help="When the metric is taken: end, best (each cell at the step where its mean is best), or a step.",
+)  # fmt: skip
+
+
 def _choose_folder(ctx: click.Context, param: click.Parameter, folder: str | None) -> None:
     from mislabel.tasks.data.folder import choose_folder
 
