@@ -45,12 +45,12 @@ class Rows:
         by_seed = np.lexsort([seeds[self.order], self.row])
         self._by_seed = by_seed
         seed = _number_pairs(self.row[by_seed], seeds[self.order][by_seed])
-        self._cell_starts, self._seed_starts = starts_of(self._cell), starts_of(seed)
+        self._cell_starts, self._seed_starts = _starts(self._cell), _starts(seed)
         self._row_of_cell, self._row_of_seed = self.row[self._cell_starts], self.row[by_seed][self._seed_starts]
         self.place = np.empty(len(runs), np.int64)
         """The place of each run in `order`."""
         self.place[self.order] = np.arange(len(runs))
-        first = self.order[starts_of(self.row)]
+        first = self.order[_starts(self.row)]
         self.keys = runs[list(by)].iloc[first].reset_index(drop=True)
         """The values of `by`, a row each."""
 
@@ -85,13 +85,14 @@ class Rows:
 
     def _summary(self, values: np.ndarray, joins: bool, confidence: float) -> dict[str, np.ndarray]:
         has = np.isfinite(values)
-        if not has.all():
+        is_complete = bool(has.all())
+        if not is_complete:
             values = np.where(has, values, 0.0)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            runs = _sums(has, self._cell_starts)  # cells, columns
+            runs = _sums(has[:, :1] if is_complete else has, self._cell_starts)  # cells, columns (one if all are equal)
             mean = _sums(values, self._cell_starts) / runs
             deviation = values - mean[self._cell]
-            if not has.all():
+            if not is_complete:
                 deviation = np.where(has, deviation, 0.0)
             mean += _sums(deviation, self._cell_starts) / runs  # what rounding lost
             if not joins:
@@ -105,7 +106,7 @@ class Rows:
     def _joined(
         self, runs: np.ndarray, mean: np.ndarray, deviation: np.ndarray, has: np.ndarray, confidence: float
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        rows, seeds = starts_of(self._row_of_cell), starts_of(self._row_of_seed)
+        rows, seeds = _starts(self._row_of_cell), _starts(self._row_of_seed)
         cells = _sums(runs > 0, rows)  # rows, columns
         center = _sums(np.where(runs > 0, mean, 0.0), rows) / cells
         # One value alone tells nothing about the spread over seeds.
@@ -144,7 +145,7 @@ def _number_pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.cumsum(changes) - 1
 
 
-def starts_of(numbers: np.ndarray) -> np.ndarray:
+def _starts(numbers: np.ndarray) -> np.ndarray:
     """Where each number of a sorted column appears first."""
     changes = np.ones(len(numbers), bool)
     changes[1:] = numbers[1:] != numbers[:-1]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from mislabel.sweeps.seed_means import CONFIDENCE, Rows, half_width, starts_of
+from mislabel.sweeps.seed_means import CONFIDENCE, Rows, half_width
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -208,29 +208,30 @@ def curve_table(runs: "pd.DataFrame", frames: Sequence[Frames], by: Sequence[str
     is_sparse = len(runs) * len(steps) > max(_LARGEST_TABLE, _SPARSEST * sum(len(some.step) for some in frames))
     if is_sparse and len(rows.keys) > 1:  # rows with other steps
         return pd.concat([curve_table(*half, by) for half in _halves(runs, frames, rows)], ignore_index=True)
-    values = _table_of(frames, rows.place, steps)
-    _end_diverged(values, runs.iloc[rows.order], steps)
-    found = rows.summary(values)
+    found = rows.summary(_table_of(frames, runs, rows, steps))
     stopped = rows.stopped_before(runs, steps)
     names = ["mean", "std", "n", "low", "high", *(["runs"] if "cell_id" in by else ["cells", "runs"])]
-    measured = np.logical_or.reduceat(values != np.inf, starts_of(rows.row)) if len(runs) else stopped.astype(bool)
-    del values
-    row = np.repeat(np.arange(len(rows.keys)), len(steps)) if measured.all() else np.nonzero(measured)[0]
-    kept = slice(None) if measured.all() else measured.ravel()
-    columns = {"step": np.tile(steps, len(rows.keys))[kept], **{name: found[name].ravel()[kept] for name in names}}
+    places: slice | np.ndarray = slice(None)
+    if not found["runs"].all():
+        marks = [some._replace(value=np.ones(len(some.run))) for some in frames]
+        places = np.flatnonzero(rows.summary(_table_of(marks, runs, rows, steps))["runs"])
+    row = np.repeat(np.arange(len(rows.keys)), len(steps))[places]
+    columns = {"step": np.tile(steps, len(rows.keys))[places], **{name: found[name].ravel()[places] for name in names}}
     keys = {name: rows.keys[name].array.take(row) for name in by}
-    return pd.DataFrame({**keys, **columns, "stopped": stopped.ravel()[kept]}, copy=False)
+    return pd.DataFrame({**keys, **columns, "stopped": stopped.ravel()[places]}, copy=False)
 
 
-def _table_of(frames: Sequence[Frames], place: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """The values as a table: runs, steps. It is inf where a run was not measured, and NaN where it has no value."""
-    values = np.full((len(place), len(steps)), np.inf)
+def _table_of(frames: Sequence[Frames], runs: "pd.DataFrame", rows: Rows, steps: np.ndarray) -> np.ndarray:
+    """The values as a table: runs in the order of `rows`, steps. It is NaN where a run has no value."""
+    values = np.full((len(runs), len(steps)), np.nan)
     flat = values.ravel()
-    begins = place * len(steps)
+    begins = rows.place * len(steps)
     lookup = _lookup(steps)
     for run, step, value in frames:
-        column = np.searchsorted(steps, step) if lookup is None else lookup[step]
-        flat[begins[run] + column] = np.where(np.isfinite(value), value, np.nan)
+        flat[begins[run] + (np.searchsorted(steps, step) if lookup is None else lookup[step])] = value
+    diverged = (runs["status"] == _DIVERGED).to_numpy()
+    for place, last in zip(rows.place[diverged], runs["step"].to_numpy()[diverged], strict=True):
+        values[place, steps >= last] = np.nan
     return values
 
 
@@ -250,13 +251,6 @@ def _lookup(steps: np.ndarray) -> np.ndarray | None:
     numbers = np.zeros(steps[-1] + 1, np.int64)
     numbers[steps] = np.arange(len(steps))
     return numbers
-
-
-def _end_diverged(values: np.ndarray, runs: "pd.DataFrame", steps: np.ndarray) -> None:
-    """Remove the values of diverged runs from the step at which they diverged."""
-    diverged = np.flatnonzero(runs["status"] == _DIVERGED)
-    for i, last in zip(diverged, runs["step"].to_numpy()[diverged], strict=True):
-        values[i, steps >= last] = np.inf
 
 
 def _halves(runs: "pd.DataFrame", frames: Sequence[Frames], rows: Rows) -> "list[tuple[pd.DataFrame, list[Frames]]]":

@@ -64,18 +64,17 @@ def read_frames(files: SweepFiles, metric: str, runs: pd.DataFrame, total: int, 
         where = near if where is None else where & near
     table = EncodedTables(files).read("curves", ["run_id", "step", metric], where)
     known = pa.array(runs["run_id"], pa.string())
-    return [_positions(batch, known, metric) for batch in table.to_batches()]
-
-
-def _positions(batch: pa.RecordBatch, known: pa.Array, metric: str) -> Frames:
-    ids = batch["run_id"]
-    if not pa.types.is_dictionary(ids.type):
-        ids = ids.dictionary_encode()
-    place = pc.fill_null(pc.index_in(ids.dictionary, value_set=known), -1).to_numpy(zero_copy_only=False)
-    run = place[ids.indices.to_numpy(zero_copy_only=False)] if len(place) else np.empty(0, np.int32)
-    value = batch[metric].cast(pa.float64()).to_numpy(zero_copy_only=False)
-    step = batch["step"].to_numpy(zero_copy_only=False)
-    if len(place) and place.min() < 0:
-        kept = run >= 0
-        return Frames(run[kept], step[kept], value[kept])
-    return Frames(run, step, value)
+    found, last, place = [], None, np.empty(0, np.int32)
+    for batch in table.to_batches():
+        ids = batch["run_id"]
+        if last is None or not ids.dictionary.equals(last):  # batches of a row group share their dictionary
+            last = ids.dictionary
+            place = pc.fill_null(pc.index_in(last, value_set=known), -1).to_numpy(zero_copy_only=False)
+        run = place[ids.indices.to_numpy(zero_copy_only=False)]
+        step = batch["step"].to_numpy(zero_copy_only=False)
+        value = batch[metric].cast(pa.float64()).to_numpy(zero_copy_only=False)
+        if len(place) and place.min() < 0:
+            kept = run >= 0
+            run, step, value = run[kept], step[kept], value[kept]
+        found.append(Frames(run, step, value))
+    return found
