@@ -145,12 +145,29 @@ class SweepTables:
         runs.loc[longer, metric] = value
         return runs
 
+    def taken(
+        self, metric: str, columns: Sequence[str] = (), where: Where | None = None, at: At = "end"
+    ) -> pd.DataFrame:
+        """Each run's `cell_id`, `seed`, `value` and these columns; see `cells` for `at`.
+
+        The value is NaN if the run diverged, or if a run of its cell was stopped early (at a step: before it).
+        """
+        self.require_metric(metric)
+        runs = self._taken(self.ended_runs([*columns, metric], where), metric, ["cell_id"], at)
+        stopped = (runs["status"] == Status.STOPPED).groupby(runs["cell_id"]).transform("any")
+        runs["value"] = values_at_end(runs, metric).where(~stopped)
+        return runs[list(dict.fromkeys(["cell_id", "seed", *columns, "value"]))]
+
+    @property
+    def goals(self) -> dict[str, str]:
+        """By objective: minimize or maximize."""
+        return {objective.name: objective.goal for objective in self.spec.metric}
+
     def goal_of(self, metric: str) -> str:
         """The goal of the metric in the spec. MislabelError if it has none."""
-        goals = {objective.name: objective.goal for objective in self.spec.metric}
-        if metric not in goals:
+        if metric not in self.goals:
             raise MislabelError(f"{metric} has no goal in the spec of {self.name}, so no value of it is the best one")
-        return goals[metric]
+        return self.goals[metric]
 
     def ended_runs(self, columns: Sequence[str] = (), where: Where | None = None) -> pd.DataFrame:
         """The runs with a result: ids, seed, status, step and these columns. Inactive parameters are missing."""

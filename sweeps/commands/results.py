@@ -6,7 +6,7 @@ import click
 
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.screen import columns
-from mislabel.sweeps.formatting import count, value_text, with_interval
+from mislabel.sweeps.formatting import count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,10 +33,12 @@ if TYPE_CHECKING:
 )
 @click.option("--top", type=click.IntRange(1), help="Show only this many best rows.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--markdown", is_flag=True, help="Print a Markdown table, with the best mean in bold.")
+@click.option("--latex", is_flag=True, help="Print a LaTeX table (booktabs), with the best mean in bold.")
 @options.as_json
 def command(
     name: str, store: str, metrics: tuple[str, ...], by: tuple[str, ...], average: bool, at: "At", front_only: bool,
-    branches: bool, top: int | None, as_csv: bool, as_json: bool,
+    branches: bool, top: int | None, as_csv: bool, markdown: bool, latex: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the cells of a sweep: mean and 95 % interval over seeds (Student's t), best first.
 
@@ -76,6 +78,10 @@ def command(
         options.put_json(table.astype(object).where(table.notna(), None).to_dict("records"))
     elif as_csv:
         click.echo(table.to_csv(index=False), nl=False)
+    elif markdown or latex:
+        from mislabel.analysis.report.text_tables import to_latex, to_markdown
+
+        click.echo((to_latex if latex else to_markdown)(table, sweep.goals))
     else:
         print_cells(table)
     if note := checkout_note(sweep):
@@ -84,21 +90,9 @@ def command(
 
 def print_cells(table: "pd.DataFrame", most: int | None = None) -> None:
     """Print the table with each mean as mean ± half the interval; `most` limits the rows."""
-    metrics = [column.removesuffix("_low") for column in table.columns if column.endswith("_low")]
-    hidden = {f"{metric}{end}" for metric in metrics for end in ("_std", "_low", "_high")} | {"cell_id"}
-    hidden |= {name for name in ("diverged", "stopped", "stopped_cells") if name in table and not table[name].any()}
-    if "stopped" not in table or "stopped" in hidden:
-        hidden.add("step")
-    if "cells" in table:  # rows that join cells
-        hidden |= {"runs", "stopped"}
-    header = [column for column in table.columns if column not in hidden and column not in metrics]
-    rows = []
-    for _, row in (table if most is None else table.head(most)).iterrows():
-        values = {name: value_text(row[name], digits=6) for name in header}
-        if "front" in values:
-            values["front"] = "yes" if row["front"] else "–"
-        rows.append([*values.values(), *(with_interval(row[m], row[f"{m}_high"]) for m in metrics)])
-    titles = {"runs": "seeds", "stopped_cells": "stopped cells"}
-    click.echo(columns(rows, [*(titles.get(name, name) for name in header), *metrics]))
+    from mislabel.analysis.report.text_tables import text_rows
+
+    header, rows = text_rows(table if most is None else table.head(most))
+    click.echo(columns(rows, header))
     if most is not None and len(table) > most:
         options.say(f"… and {count(len(table) - most, 'more cell')}; `mislabel results` prints all")
