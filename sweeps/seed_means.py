@@ -54,13 +54,12 @@ class Rows:
         self.keys = runs[list(by)].iloc[first].reset_index(drop=True)
         """The values of `by`, a row each."""
 
-    def stopped_before(self, runs: "pd.DataFrame", steps: np.ndarray) -> np.ndarray:
-        """How many runs of each row were stopped before each step: rows, steps."""
+    def count_before(self, chosen: "pd.Series[bool]", ends: "pd.Series[int]", steps: np.ndarray) -> np.ndarray:
+        """How many of the chosen runs of each row ended before each step: rows, steps."""
         counts = np.zeros((len(self.keys), len(steps)), np.int64)
-        stopped = (runs["status"] == "stopped").to_numpy()[self.order]
-        ends = runs["step"].to_numpy()[self.order]
-        for row in np.unique(self.row[stopped]):
-            counts[row] = np.searchsorted(np.sort(ends[stopped & (self.row == row)]), steps)
+        counted, last = chosen.to_numpy()[self.order], ends.to_numpy()[self.order]
+        for row in np.unique(self.row[counted]):
+            counts[row] = np.searchsorted(np.sort(last[counted & (self.row == row)]), steps)
         return counts
 
     def summary(self, values: np.ndarray, confidence: float = CONFIDENCE) -> dict[str, np.ndarray]:

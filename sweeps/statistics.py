@@ -198,8 +198,8 @@ def pooled_table(runs: "pd.DataFrame", metric: str, by: Sequence[str]) -> "pd.Da
 def curve_table(runs: "pd.DataFrame", frames: Sequence[Frames], by: Sequence[str]) -> "pd.DataFrame":
     """The statistics of `summaries` for each row and step, and the number of `runs` with a value at that step.
 
-    `stopped` is the number of runs of the row that were stopped before the step. Where it is not 0, the mean is over
-    the remaining runs, which are the better ones. A run has no value from the step at which it diverged.
+    `stopped` is the number of runs of the row that were stopped before the step, and `diverged` the number of those
+    that had diverged. Where these are not 0, the mean is over the remaining runs, which are the better ones.
     """
     import pandas as pd
 
@@ -209,7 +209,10 @@ def curve_table(runs: "pd.DataFrame", frames: Sequence[Frames], by: Sequence[str
     if is_sparse and len(rows.keys) > 1:  # rows with other steps
         return pd.concat([curve_table(*half, by) for half in _halves(runs, frames, rows)], ignore_index=True)
     found = rows.summary(_table_of(frames, runs, rows, steps))
-    stopped = rows.stopped_before(runs, steps)
+    ended = {
+        "stopped": rows.count_before(runs["status"] == _STOPPED, runs["step"], steps),
+        "diverged": rows.count_before(runs["status"] == _DIVERGED, runs["step"] - 1, steps),
+    }
     names = ["mean", "std", "n", "low", "high", *(["runs"] if "cell_id" in by else ["cells", "runs"])]
     places: slice | np.ndarray = slice(None)
     if not found["runs"].all():
@@ -218,7 +221,8 @@ def curve_table(runs: "pd.DataFrame", frames: Sequence[Frames], by: Sequence[str
     row = np.repeat(np.arange(len(rows.keys)), len(steps))[places]
     columns = {"step": np.tile(steps, len(rows.keys))[places], **{name: found[name].ravel()[places] for name in names}}
     keys = {name: rows.keys[name].array.take(row) for name in by}
-    return pd.DataFrame({**keys, **columns, "stopped": stopped.ravel()[places]}, copy=False)
+    columns |= {name: numbers.ravel()[places] for name, numbers in ended.items()}
+    return pd.DataFrame({**keys, **columns}, copy=False)
 
 
 def _table_of(frames: Sequence[Frames], runs: "pd.DataFrame", rows: Rows, steps: np.ndarray) -> np.ndarray:

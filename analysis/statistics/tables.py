@@ -118,8 +118,8 @@ class SweepTables:
         """The metric over steps: mean, std, n and 95 % interval over seeds, per cell or per value of `by`.
 
         A run has no value after it was stopped early, nor from the step at which it diverged. `runs` counts the runs
-        with a value. `stopped` counts the runs that were stopped before the step: where it is not 0, the mean is over
-        the remaining runs, which are the better ones.
+        with a value. `stopped` and `diverged` count the runs that ended before the step: where they are not 0, the mean
+        is over the remaining runs, which are the better ones.
         """
         self.require_metric(metric)
         by = self._grouping(by)
@@ -256,10 +256,10 @@ class SweepTables:
             return [*self.varying, "cell_id"]
         names = names_of(by)
         for name in names:
-            self._require_column("runs", name)
+            self.require_column("runs", name)
         return names
 
-    def _require_column(self, table: str, name: str) -> None:
+    def require_column(self, table: str, name: str) -> None:
         columns = self.files.columns(table)
         if name not in columns:
             raise MislabelError(
@@ -272,7 +272,7 @@ class SweepTables:
         elsewhere = {name: value for name, value in where.items() if name not in own.names}
         if elsewhere:
             for name in elsewhere:
-                self._require_column("runs", name)
+                self.require_column("runs", name)
             ids = self.read("runs", ["run_id"], elsewhere)["run_id"]
             conditions.append(pc.field("run_id").isin(pa.array(ids.tolist(), pa.string())))
         return reduce(and_, conditions) if conditions else None

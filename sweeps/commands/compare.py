@@ -45,7 +45,7 @@ def command(
         sides = (name, a)
     else:
         sweep = mislabel.load(store, name)
-        table = sweep.compare(_selection(a), _selection(b), metric, at)
+        table = sweep.compare(selection(a), selection(b), metric, at)
         sides = (a, b)
     if as_json:
         options.put_json(table.astype(object).where(table.notna(), None).to_dict("records"))
@@ -55,7 +55,7 @@ def command(
         _print(table, *sides)
 
 
-def _selection(text: str) -> Any:
+def selection(text: str) -> Any:
     """Values of parameters as a spec writes them, or the id of a cell."""
     if "=" not in text:
         return text

@@ -40,7 +40,8 @@ token_file = click.option(
 )  # fmt: skip
 
 
-def _time(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
+def time(value: str) -> str | int:
+    """When a metric is taken: end, best or a step."""
     if value in ("end", "best"):
         return value
     if not value.isdecimal():
@@ -49,7 +50,7 @@ def _time(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
 
 
 at = click.option(
-    "--at", default="end", show_default=True, metavar="TIME", callback=_time,
+    "--at", default="end", show_default=True, metavar="TIME", callback=lambda ctx, param, value: time(value),
     help="When the metric is taken: end, best (each cell at the step where its mean is best), or a step.",
 )  # fmt: skip
 

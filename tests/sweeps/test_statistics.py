@@ -268,6 +268,7 @@ def test_a_curve_says_how_many_runs_were_stopped_before_each_step() -> None:
     run, step = (np.array(column) for column in zip(*at, strict=True))
     curve = curve_table(runs, [Frames(run, step, np.ones(len(run)))], ["cell_id"])
     assert curve["stopped"].tolist() == [0, 0, 1, 2]
+    assert curve["diverged"].tolist() == [0, 0, 1, 1]
     assert curve["runs"].tolist() == [4, 4, 2, 1]
 
 
