@@ -40,7 +40,9 @@ def count(number: int, noun: str) -> str:
 
 
 def value_text(value: Any, digits: int | None = 4) -> str:
-    """A parameter's value as a spec writes it. `digits=None` keeps all digits of a number."""
+    """A parameter's value as a spec writes it; "–" if it has none. `digits=None` keeps all digits of a number."""
+    if value is None or type(value).__name__ == "NAType" or value != value:  # pandas' NA can't be compared
+        return "–"
     if type(value).__name__ in ("bool", "bool_"):  # Python's and NumPy's
         return str(bool(value)).lower()
     if isinstance(value, float):

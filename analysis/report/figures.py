@@ -1,30 +1,35 @@
-"""Figures of a sweep as image files.
+"""Curves of a sweep as image files.
 
 Figures are made without pyplot, so that drawing one changes neither the backend nor the open figures of a notebook.
+Every figure has a caption that says what its lines average, and what is not drawn.
 """
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mislabel.analysis.statistics.ranking import best_of_branches
+import numpy as np
+import pandas as pd
+
+from mislabel.analysis.report.levels import levels_of
 from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.formatting import count, value_text, with_interval
+from mislabel.sweeps.formatting import count
+from mislabel.sweeps.statistics import curve_table
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MOST_LINES = 10
-_MOST_BRANCH_AXES = 3
-# The colours of a heat map are logarithmic if the largest value is more than this many times the smallest.
-_WIDE = 3
-# Text is dark on colours above this part of the scale.
-_LIGHT = 0.6
-_STYLES = ("-", "--", ":", "-.")
+_MOST_LINES = 24
+_FEW_LINES = 6
+_MARKERS = "os^DvPX*<>hp"
+_LETTERS_PER_INCH = 13
+# Values this many times larger than nearly all others don't set the limits of an axis.
+_OUTLYING = 20
+_SHARES = ("accuracy", "error", "share", "fraction", "rate", "probability")
 
 
 def save(figure: "Figure", path: str | Path) -> None:
@@ -42,125 +47,186 @@ def curve_figure(
     The panel of an array metric is a histogram of its values in all runs, at the snapshot nearest to step `at`. The
     default is the last snapshot.
 
-    Lines differ in colour by the first parameter of `by` and in style by the second. The default is the first two
-    parameters that vary. Metrics default to the objectives.
+    Lines differ in colour by the first parameter of `by` and in markers by the second. The default is the two most
+    important parameters, or the first two of the spec if importances can't be estimated. Metrics default to the
+    objectives. A line is dashed where runs were stopped or diverged: its mean is then over the remaining runs.
     """
     from matplotlib.figure import Figure
 
     chosen = list(metrics) or [objective.name for objective in sweep.spec.metric] or sweep.metrics[:1]
-    grouping = list(by) or sweep.varying[:2]
+    grouping = list(by) or default_grouping(sweep, chosen)
     if len(grouping) > 2:
         raise MislabelError(f"lines can differ by two parameters, not by {len(grouping)}: {', '.join(grouping)}")
     across = min(3, len(chosen))
     down = math.ceil(len(chosen) / across)
-    figure = Figure(figsize=(1.6 + 3.6 * across, 0.7 + 2.9 * down), layout="constrained")
+    figure = Figure(figsize=(2.2 + 3.6 * across, 1.1 + 2.9 * down), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False)
     for axis in axes.flat[len(chosen) :]:
         axis.set_visible(False)
+    runs = _levelled(sweep, grouping or ["task"])
+    notes: dict[str, None] = {}
     for axis, metric in zip(axes.flat, chosen, strict=False):
         if metric in sweep.metrics or metric not in sweep.array_metrics:
-            _draw_lines(axis, sweep, metric, grouping or ["task"])
+            drawn = _draw_lines(axis, sweep, metric, runs, grouping or ["task"])
         else:
-            _draw_histogram(axis, sweep, metric, grouping or ["task"], at)
+            drawn = _draw_histogram(axis, sweep, metric, runs, grouping or ["task"], at)
+        notes |= dict.fromkeys(drawn)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     if len(labels) > 1:
-        title = ", ".join(grouping)
-        lines = len(sweep.read("runs", grouping).drop_duplicates())
-        if lines > _MOST_LINES:
-            title += f"\nfirst {_MOST_LINES} of {lines}"
+        title = ",\n".join(name.replace("_", " ") for name in grouping)
         figure.legend(handles, labels, title=title, loc="outside right center", frameon=False, fontsize=8)
-    seeds = count(sweep.spec.seeds.count, "seed")
-    figure.suptitle(f"{sweep.name}: {sweep.spec.task}, {seeds}, mean and 95 % interval", fontsize=10)
+    finish(figure, f"{sweep.name}: {sweep.spec.task}", [_averages(runs, grouping or ["task"]), *notes])
     return figure
 
 
-def branch_figure(sweep: SweepTables, metric: str | None = None) -> "Figure":
-    """The best cell of each branch of a search: a heat map of the metric, by default the first objective.
-
-    Each square shows mean and 95 % interval, and below it the values that the search found. The last two parameters
-    with `grid: true` are the axes. The one before them, if there is one, makes the panels.
-    """
-    from matplotlib.colors import LogNorm, Normalize
-    from matplotlib.figure import Figure
-
-    table = best_of_branches(sweep, [metric] if metric else [])
-    axes = sweep.spec.branch_axes()
-    if len(axes) > _MOST_BRANCH_AXES:
-        raise MislabelError(f"{sweep.name} has {len(axes)} parameters with `grid: true`; at most three can be drawn")
-    panel, down, across = ["", "", *axes][-3:]
-    table[""] = ""  # the value of a parameter that is not there
-    shown = metric or sweep.spec.metric[0].name
-    searched = [name for name in sweep.varying if name not in axes]
-    panels = list(table.groupby(panel))
-    width, height = table[across].nunique() * len(panels), table[down].nunique()
-    figure = Figure(figsize=(1.6 + 1.2 * width, 1.2 + (0.3 + 0.2 * len(searched)) * height), layout="constrained")
-    low, high = table[shown].min(), table[shown].max()
-    norm = LogNorm(low, high) if low > 0 and high > _WIDE * low else Normalize(low, high)
-    for axis, (value, cells) in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels, strict=True):
-        grid = cells.pivot(index=down, columns=across, values=shown)
-        image = axis.imshow(grid, cmap="viridis", aspect="auto", origin="lower", norm=norm)
-        for _, cell in cells.iterrows():
-            found = [f"{name.replace('_', ' ')} {value_text(cell[name], digits=2)}" for name in searched]
-            text = "\n".join([with_interval(cell[shown], cell[f"{shown}_high"]), *found])
-            colour = "white" if norm(cell[shown]) < _LIGHT else "black"
-            at = grid.columns.get_loc(cell[across]), grid.index.get_loc(cell[down])
-            axis.text(*at, text, ha="center", va="center", fontsize=6.5, color=colour)
-        axis.set_xticks(range(len(grid.columns)), map(value_text, grid.columns))
-        axis.set_yticks(range(len(grid.index)), map(value_text, grid.index))
-        _finish(axis, f"{panel} {value_text(value)}", across)
-        axis.set_ylabel(down, fontsize=9)
-    bar = figure.colorbar(image, ax=figure.axes, label=shown.replace("_", " "), format="%.2g")
-    bar.set_ticks([float(norm.inverse(part)) for part in (0, 0.25, 0.5, 0.75, 1)])
-    bar.minorticks_off()
-    figure.suptitle(f"{sweep.name}: the best cell of each branch, mean and 95 % interval", fontsize=10)
-    return figure
+def finish(figure: "Figure", title: str, caption: Sequence[str]) -> None:
+    """Add the title and the caption, broken into lines that fit."""
+    letters = int(figure.get_figwidth() * _LETTERS_PER_INCH)
+    figure.suptitle(textwrap.fill(title, letters), fontsize=10)
+    figure.supxlabel(textwrap.fill(" ".join(caption), int(letters * 1.2)), fontsize=8, color="0.3")
 
 
-def _lines(table: "pd.DataFrame", names: Sequence[str]) -> "Iterator[tuple[pd.DataFrame, dict[str, Any]]]":
-    """The rows of each line, one per value of the parameters, and the properties with which to draw it."""
+def default_grouping(sweep: SweepTables, metrics: Sequence[str]) -> list[str]:
+    """The two most important parameters for the first metric; else the first two of the spec."""
+    from mislabel.analysis.studies.importance import importance_of  # loads Optuna
+
+    try:
+        table = importance_of(sweep, [metric for metric in metrics if metric in sweep.metrics][:1] or None)
+    except MislabelError:
+        return sweep.varying[:2]
+    return [names.split(", ")[0] for names in table["parameter"]][:2]
+
+
+def _levelled(sweep: SweepTables, by: Sequence[str]) -> pd.DataFrame:
+    """The runs, with the values of `by` as levels."""
+    for name in by:
+        sweep.require_column("runs", name)
+    runs = sweep.curve_runs(by)
+    most = _MOST_LINES if len(by) == 1 else len(_MARKERS)
+    return runs.assign(**{name: levels_of(runs[name], most) for name in by})
+
+
+def _averages(runs: pd.DataFrame, by: Sequence[str]) -> str:
+    """What a line averages, such as 'Mean and 95 % interval over 5 seeds. A line averages 30 cells.'"""
+    groups = runs.groupby(list(by), observed=True)
+    seeds, cells = (groups[column].nunique() for column in ("seed", "cell_id"))
+    text = f"Mean and 95 % interval over {_up_to(seeds, 'seed')}."
+    return text if cells.max() == 1 else f"{text} A line averages {_up_to(cells, 'cell')}."
+
+
+def _up_to(numbers: "pd.Series[int]", noun: str) -> str:
+    if numbers.empty:
+        return count(0, noun)
+    most = int(numbers.max())
+    return count(most, noun) if numbers.min() == most else f"{numbers.min():,} to {count(most, noun)}"
+
+
+def _lines(table: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
+    """The rows of each line, one per combination of levels, and the properties with which to draw it."""
     import matplotlib
 
-    levels = [sorted(table[name].unique()) for name in names]
+    levels = [list(table[name].cat.categories) for name in names]
     colours = matplotlib.colormaps["viridis"]
-    for value, rows in list(table.groupby(list(names), sort=True))[:_MOST_LINES]:
+    for value, rows in _drawn(table, names):
         ranks = [level.index(part) for level, part in zip(levels, value, strict=True)]
-        colour = colours(0.9 * ranks[0] / max(1, len(levels[0]) - 1))
-        style = _STYLES[ranks[1] % len(_STYLES)] if len(ranks) > 1 else "-"
-        label = ", ".join(map(value_text, value))
-        yield rows, {"label": label, "color": colour, "linestyle": style, "linewidth": 1.5}
+        look: dict[str, Any] = {"color": colours(0.9 * ranks[0] / max(1, len(levels[0]) - 1)), "linewidth": 1.5}
+        if len(ranks) > 1:
+            look |= {"marker": _MARKERS[ranks[1] % len(_MARKERS)], "markersize": 4, "markevery": max(1, len(rows) // 7)}
+            if ranks[1] >= len(_MARKERS):
+                look["markerfacecolor"] = "white"
+        yield rows, {"label": ", ".join(map(str, value)), **look}
 
 
-def _draw_lines(axis: "Axes", sweep: SweepTables, metric: str, by: Sequence[str]) -> None:
-    table = sweep.curve(metric, by)
+def _drawn(table: pd.DataFrame, names: Sequence[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """The rows of the lines that are drawn; if there are too many, every second or third one."""
+    groups = list(table.groupby(list(names), sort=True, observed=True))
+    every = math.ceil(len(groups) / _MOST_LINES)
+    return groups[::every]
+
+
+def _left_out(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    lines, drawn = len(table[list(names)].drop_duplicates()), len(_drawn(table, names))
+    return [f"{drawn} of {lines} lines are drawn."] if drawn < lines else []
+
+
+def _draw_lines(axis: "Axes", sweep: SweepTables, metric: str, runs: pd.DataFrame, by: Sequence[str]) -> list[str]:
+    """Draw the means of the lines with their intervals. Returns notes for the caption."""
+    sweep.require_metric(metric)
+    frames = sweep.frames(metric, runs)
+    table = curve_table(runs, frames, by)
+    values = [some.value[np.isfinite(some.value)] for some in frames]
+    is_share = metric.endswith(_SHARES) and all(own.min(initial=0) >= 0 and own.max(initial=1) <= 1 for own in values)
+    if is_share:
+        table = table.assign(low=table["low"].clip(lower=0), high=table["high"].clip(upper=1))
+    remaining = (table["stopped"] > 0) | (table["diverged"] > 0)
+    alpha = 0.15 if len(_drawn(table, by)) <= _FEW_LINES else 0.05
     for rows, look in _lines(table, by):
-        axis.plot(rows["step"], rows["mean"], **look)
-        axis.fill_between(rows["step"], rows["low"], rows["high"], color=look["color"], alpha=0.15, linewidth=0)
+        fewer = remaining[rows.index].to_numpy()
+        whole = rows[~fewer]
+        # The dashes begin where the line ends.
+        rest = rows[fewer | (np.arange(len(rows)) == len(whole) - 1)] if fewer.any() else rows.head(0)
+        axis.plot(whole["step"], whole["mean"], **look)
+        axis.plot(rest["step"], rest["mean"], **{**look, "label": None, "linestyle": "--", "linewidth": 1.1})
+        axis.fill_between(rows["step"], rows["low"], rows["high"], color=look["color"], alpha=alpha, linewidth=0)
+    notes = _left_out(table, by)
+    ended = [f"{count(n, 'run')} {how}" for how in ("stopped", "diverged") if (n := int((runs["status"] == how).sum()))]
+    if remaining.any():
+        notes.append(f"Dashed: the mean is over the remaining runs, which are the better ones ({', '.join(ended)}).")
+    elif ended:
+        notes.append(f"Lines end where their runs ended early ({', '.join(ended)}).")
+    if _limit(axis, table):
+        notes.append("Values far above all others are outside of the axis.")
     steps = sorted(table["step"].unique())
     # The first steps are closer to each other than evenly spaced steps would be.
     if len(steps) > 2 and steps[-1] > 100 and 2 * steps[1] * (len(steps) - 1) < steps[-1]:
         axis.set_xscale("symlog", linthresh=1)
-    _finish(axis, metric.replace("_", " "), "step")
+    label(axis, metric.replace("_", " "), "step")
+    return notes
 
 
-def _draw_histogram(axis: "Axes", sweep: SweepTables, metric: str, by: Sequence[str], at: int | None) -> None:
-    import numpy as np
+def _limit(axis: "Axes", table: pd.DataFrame) -> bool:
+    """Choose the limits of the axis without outlying values, such as those of a run that is about to diverge."""
+    means = table["mean"].dropna().abs()
+    if means.empty:
+        return False
+    largest = _OUTLYING * float(means.quantile(0.75))
+    every = pd.concat([table[name] for name in ("mean", "low", "high")]).dropna()
+    if largest == 0 or means.max() <= largest:
+        inside = table.loc[table["mean"].notna(), "mean"]
+        if every.abs().max() <= max(largest, _OUTLYING * means.max()):
+            return False
+    else:
+        inside = table.loc[table["mean"].abs() <= largest, "mean"]
+    low, high = float(inside.min()), float(inside.max())
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    axis.set_ylim(low - margin, high + margin)
+    return True
 
+
+def _draw_histogram(
+    axis: "Axes", sweep: SweepTables, metric: str, runs: pd.DataFrame, by: Sequence[str], at: int | None
+) -> list[str]:
     table = sweep.read("arrays", ["run_id", "step", "values"], {"metric": metric})
     steps = table["step"].unique()
     step = max(steps) if at is None else min(steps, key=lambda known: abs(known - at))
-    table = table[table["step"] == step].merge(sweep.read("runs", ["run_id", *by]), on="run_id")
+    table = table[table["step"] == step].merge(runs[["run_id", *by]], on="run_id")
     values = np.concatenate(table["values"].to_list())
     edges = np.histogram_bin_edges(values[np.isfinite(values)], bins="auto")
     for rows, look in _lines(table, by):
         kept = np.concatenate(rows["values"].to_list())
         counts, _ = np.histogram(kept[np.isfinite(kept)], edges)
-        axis.stairs(counts / max(1, counts.sum()), edges, **look)
-    _finish(axis, f"{metric.replace('_', ' ')} at step {step:,}", "value")
+        style = {name: look[name] for name in ("label", "color", "linewidth")}
+        # Steps have no place for markers: the second parameter sets the dashes.
+        rank = _MARKERS.index(look["marker"]) if "marker" in look else 0
+        dashes = "-" if rank == 0 else (0, (1 + rank, 1 + rank % 3))
+        axis.stairs(counts / max(1, counts.sum()), edges, linestyle=dashes, **style)
+    label(axis, f"{metric.replace('_', ' ')} at step {step:,}", "value")
     axis.set_ylabel("share", fontsize=9)
+    return _left_out(table, by)
 
 
-def _finish(axis: "Axes", title: str, along: str) -> None:
-    axis.set_title(title, fontsize=9)
+def label(axis: "Axes", title: str, along: str) -> None:
+    axis.set_title(textwrap.fill(title, 48), fontsize=9)
     axis.set_xlabel(along, fontsize=9)
     axis.tick_params(labelsize=8)
     axis.spines[["top", "right"]].set_visible(False)

@@ -3,16 +3,28 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, reduce
 from operator import and_
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mislabel.analysis.statistics.frames import read_frames
+from mislabel.sweeps.cells.activity import Activity
 from mislabel.sweeps.errors import MislabelError, nearest
 from mislabel.sweeps.spec.model import Spec
-from mislabel.sweeps.statistics import cell_table, curve_table, cut_at, first_stops, measured_frames, values_at_end
+from mislabel.sweeps.statistics import (
+    Frames,
+    at_best_step,
+    at_step,
+    cell_table,
+    curve_table,
+    first_stops,
+    last_values,
+    pooled_table,
+    values_at_end,
+)
 from mislabel.sweeps.store.outcome import WITH_RESULT, Status
 from mislabel.sweeps.store.parts import TABLES
 from mislabel.sweeps.store.store import SweepFiles
@@ -22,6 +34,9 @@ Where = Mapping[str, Any]
 
 Names = str | Sequence[str] | None
 """One name, several, or None for the default."""
+
+At = Literal["end", "best"] | int
+"""When a metric is taken: at the end of training, at the best step of each cell, or at a step."""
 
 
 class SweepTables:
@@ -82,41 +97,115 @@ class SweepTables:
             return []
         return sorted(self.read("arrays", ["metric"])["metric"].unique())
 
-    def cells(self, metric: str, by: Names = None, where: Where | None = None) -> pd.DataFrame:
-        """The metric at the end of the runs: mean, std, n and 95 % interval over seeds, per cell or per value of `by`.
+    def cells(self, metric: str, by: Names = None, where: Where | None = None, at: At = "end") -> pd.DataFrame:
+        """The metric of each cell, or of each value of `by`: mean, std, n and 95 % interval over seeds.
 
-        `n` is the number of seeds with a value. `runs`, `diverged` and `stopped` count the runs of the row. A diverged
-        run has no value. If a run was stopped early, all runs of the row are taken at `step`, where the first of them
-        was stopped: the runs that continued are the better ones. `where={"status": "done"}` selects the runs that were
-        trained to the end.
+        `at` is "end", "best" or a step. "best" takes each cell at the step where its mean is best. A step takes the
+        last frame up to it. `n` is the number of seeds with a value. `runs`, `diverged` and `stopped` count the runs
+        of the row. A diverged run has no value. Parameters that are inactive in a cell are missing.
+
+        If a run of a cell was stopped early, all runs of the cell are taken at `step`, where the first of them was
+        stopped: the runs that continued are the better ones. A row that joins cells averages within cells first. It
+        leaves out the cells that were stopped and counts them in `stopped_cells`; `cells` is the number of the others.
+        `where={"status": "done"}` selects the runs that were trained to the end.
         """
         self.require_metric(metric)
         by = self._grouping(by)
-        columns = list(dict.fromkeys([*by, "run_id", "cell_id", "seed", "status", "step", metric]))
-        runs = self.read("runs", columns, where)
-        runs = runs[runs["status"].isin(WITH_RESULT)]
-        stops = first_stops(runs, by)
-        longer = runs.loc[runs["step"] > stops, "run_id"]
-        if len(longer):
-            frames = self.read("curves", ["run_id", "step", metric], {"run_id": longer})
-            runs = cut_at(runs, stops, frames, [metric])
-        return cell_table(runs, metric, by)
+        runs = self._taken(self.ended_runs([*by, metric], where), metric, by, at)
+        return (cell_table if "cell_id" in by else pooled_table)(runs, metric, by)
 
     def curve(self, metric: str, by: Names = None, where: Where | None = None) -> pd.DataFrame:
         """The metric over steps: mean, std, n and 95 % interval over seeds, per cell or per value of `by`.
 
         A run has no value after it was stopped early, nor from the step at which it diverged. `runs` counts the runs
-        with a value. Where it decreases, the mean is over the remaining runs, which are the better ones.
+        with a value. `stopped` and `diverged` count the runs that ended before the step: where they are not 0, the mean
+        is over the remaining runs, which are the better ones.
         """
-        by = self._grouping(by)
-        return curve_table(self.frames(metric, by, where), metric, by)
-
-    def frames(self, metric: str, columns: Sequence[str] = (), where: Where | None = None) -> pd.DataFrame:
-        """The metric of each run at each step before it diverged, with `cell_id`, `seed` and other columns."""
         self.require_metric(metric)
-        runs = self.read("runs", list(dict.fromkeys(["run_id", "cell_id", "seed", "status", "step", *columns])))
-        frames = measured_frames(self.read("curves", ["run_id", "step", metric], where), runs)
-        return frames.assign(**{metric: frames[metric].replace([np.inf, -np.inf], np.nan)})
+        by = self._grouping(by)
+        own, of_runs = self._divided(where)
+        runs = self.curve_runs(by, of_runs)
+        return curve_table(runs, self.frames(metric, runs, own), by)
+
+    def _taken(self, runs: pd.DataFrame, metric: str, by: Sequence[str], at: At) -> pd.DataFrame:
+        """The runs with the metric as it was at the end, at the best step, or at a step."""
+        if at == "best":
+            return at_best_step(runs, self.frames(metric, runs), metric, self.goal_of(metric))
+        if isinstance(at, int):
+            return at_step(runs, self.frames(metric, runs), metric, at)
+        if at != "end":
+            raise MislabelError(f'at={at!r} is not a time; use "end", "best" or a step')
+        stops = first_stops(runs, by)
+        longer = runs["step"] > stops
+        if "cell_id" not in by or not longer.any():
+            return runs
+        some = runs[longer].reset_index(drop=True)
+        value = last_values(self.frames(metric, some), stops[longer].to_numpy(np.int64))
+        runs = runs.assign(step=runs["step"].where(~longer, stops).astype(int))
+        runs.loc[longer, metric] = value
+        return runs
+
+    def taken(
+        self, metric: str, columns: Sequence[str] = (), where: Where | None = None, at: At = "end"
+    ) -> pd.DataFrame:
+        """Each run's `cell_id`, `seed`, `value` and these columns; see `cells` for `at`.
+
+        The value is NaN if the run diverged, or if a run of its cell was stopped early (at a step: before it).
+        """
+        self.require_metric(metric)
+        runs = self._taken(self.ended_runs([*columns, metric], where), metric, ["cell_id"], at)
+        stopped = (runs["status"] == Status.STOPPED).groupby(runs["cell_id"]).transform("any")
+        runs["value"] = values_at_end(runs, metric).where(~stopped)
+        return runs[list(dict.fromkeys(["cell_id", "seed", *columns, "value"]))]
+
+    @property
+    def goals(self) -> dict[str, str]:
+        """By objective: minimize or maximize."""
+        return {objective.name: objective.goal for objective in self.spec.metric}
+
+    def goal_of(self, metric: str) -> str:
+        """The goal of the metric in the spec. MislabelError if it has none."""
+        if metric not in self.goals:
+            raise MislabelError(f"{metric} has no goal in the spec of {self.name}, so no value of it is the best one")
+        return self.goals[metric]
+
+    def ended_runs(self, columns: Sequence[str] = (), where: Where | None = None) -> pd.DataFrame:
+        """The runs with a result: ids, seed, status, step and these columns. Inactive parameters are missing."""
+        keys = ["run_id", "cell_id", "seed", "status", "step"]
+        wanted = list(dict.fromkeys([*keys, *columns]))
+        conditional = [name for name in wanted if name in self.activity.conditions]
+        read = [*wanted, *(name for name in self.activity.reads if conditional and name not in wanted)]
+        runs = self.read("runs", read, where)
+        runs = runs[runs["status"].isin(WITH_RESULT)].reset_index(drop=True)
+        values = {name: runs[name].to_numpy() for name in self.activity.reads if conditional}
+        for name in conditional:
+            runs[name] = masked(runs[name], self.activity.column(name, values, len(runs)))
+        return runs[wanted]
+
+    def curve_runs(self, columns: Sequence[str] = (), where: Where | None = None) -> pd.DataFrame:
+        """The runs whose frames are in curves, with these columns."""
+        return self.ended_runs(columns, where)
+
+    def frames(self, metric: str, runs: pd.DataFrame, where: Where | None = None) -> list[Frames]:
+        """The metric of these runs in all frames, or in those that `where` selects."""
+        condition = self._condition("curves", where) if where else None
+        return read_frames(self.files, metric, runs, self._total, condition)
+
+    @cached_property
+    def activity(self) -> Activity:
+        """Which parameters are active in a cell."""
+        return Activity(self.spec)
+
+    @cached_property
+    def _total(self) -> int:
+        return len(self.files.read("runs", ["run_id"]))
+
+    def _divided(self, where: Where | None) -> tuple[Where, Where]:
+        """What `where` says about frames, and what it says about their runs."""
+        names = {"step", *self.metrics}
+        given = where or {}
+        own = {name: value for name, value in given.items() if name in names}
+        return own, {name: value for name, value in given.items() if name not in names}
 
     def first_stop(self) -> int | None:
         """The step at which the first run was stopped early; None if no run was.
@@ -139,9 +228,8 @@ class SweepTables:
         else:
             ended = runs["status"].isin(WITH_RESULT)
             reached = (runs["status"] == Status.DONE) | (ended & (runs["step"] >= step))
-            frames = self.read("curves", ["run_id", "step", metric], where)
-            frames = frames[frames["step"] <= step].sort_values("step").drop_duplicates("run_id", keep="last")
-            value = runs["run_id"].map(frames.set_index("run_id")[metric]).where(reached)
+            found = last_values(self.frames(metric, runs), np.full(len(runs), step))
+            value = pd.Series(found, runs.index).where(reached)
         value = values_at_end(runs.assign(**{metric: value}), metric)
         return runs[["cell_id", "seed", "status"]].assign(value=value)
 
@@ -166,12 +254,12 @@ class SweepTables:
     def _grouping(self, by: Names) -> list[str]:
         if by is None:
             return [*self.varying, "cell_id"]
-        names = [by] if isinstance(by, str) else list(by)
+        names = names_of(by)
         for name in names:
-            self._require_column("runs", name)
+            self.require_column("runs", name)
         return names
 
-    def _require_column(self, table: str, name: str) -> None:
+    def require_column(self, table: str, name: str) -> None:
         columns = self.files.columns(table)
         if name not in columns:
             raise MislabelError(
@@ -184,10 +272,20 @@ class SweepTables:
         elsewhere = {name: value for name, value in where.items() if name not in own.names}
         if elsewhere:
             for name in elsewhere:
-                self._require_column("runs", name)
+                self.require_column("runs", name)
             ids = self.read("runs", ["run_id"], elsewhere)["run_id"]
             conditions.append(pc.field("run_id").isin(pa.array(ids.tolist(), pa.string())))
         return reduce(and_, conditions) if conditions else None
+
+
+def names_of(given: Names) -> list[str]:
+    return [] if given is None else [given] if isinstance(given, str) else list(given)
+
+
+def masked(values: "pd.Series[Any]", active: np.ndarray) -> "pd.Series[Any]":
+    """The values where the parameter is active; elsewhere they are missing. Whole numbers and booleans stay such."""
+    nullable = {"i": "Int64", "b": "boolean"}.get(getattr(values.dtype, "kind", ""))
+    return values.astype(nullable).where(active) if nullable and not active.all() else values.where(active)
 
 
 def _is_in(name: str, value: Any, kind: pa.DataType) -> Any:

@@ -21,7 +21,6 @@ from optuna.trial import FrozenTrial, TrialState
 from mislabel.analysis.statistics.tables import Names, SweepTables
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.search.samplers import contains, distribution, quietly
-from mislabel.sweeps.spec.condition import parse_expression
 from mislabel.sweeps.spec.model import Axis, Objective
 from mislabel.sweeps.statistics import comparable
 from mislabel.sweeps.store.outcome import WITH_RESULT
@@ -73,11 +72,9 @@ class Cells:
 
     def __init__(self, sweep: SweepTables) -> None:
         axes = sweep.spec.axes()
-        conditions = {name: parse_expression(axis.when) for name, axis in axes.items() if axis.when}
-        read = {name for condition in conditions.values() for name in condition.names}
         schema = sweep.files.schema("runs")
         self.names = [name for name in axes if name in schema.names]
-        columns = list(dict.fromkeys([*self.names, *sorted(read)]))
+        columns = list(dict.fromkeys([*self.names, *sweep.activity.reads]))
         runs = sweep.read("runs", ["cell_id", "seed", "started_at", "finished_at", *columns])
         table = runs.groupby("cell_id", sort=False).agg(
             started_at=("started_at", "min"),
@@ -90,10 +87,8 @@ class Cells:
         self.table = table
         self.ids = [str(cell) for cell in table.index]
         self.values: dict[str, list[Any]] = {name: table[name].tolist() for name in self.names}
-        self.active = {name: [True] * len(self.ids) for name in self.names}
-        for name in conditions.keys() & self.active.keys():
-            held = conditions[name].holds({read: table[read].to_numpy() for read in conditions[name].names})
-            self.active[name] = np.broadcast_to(held, (len(self.ids),)).tolist()
+        read = {name: table[name].to_numpy() for name in sweep.activity.reads}
+        self.active = {name: sweep.activity.column(name, read, len(table)).tolist() for name in self.names}
         self.distributions = {
             name: widened(
                 numeric(axes[name], pa.types.is_integer(schema.field(name).type)),

@@ -20,6 +20,7 @@ COMMANDS = {
     "list": "List the sweeps of a store.",
     "status": "Show the progress of a sweep.",
     "results": "Print a table of cells: mean and 95 % interval over seeds.",
+    "compare": "Compare two values of a parameter, two cells or two sweeps.",
     "weights": "List or export the trained weights of a sweep.",
     "submit": "Submit a sweep to a cluster.",
     "logs": "Show the log of a sweep on a cluster.",

@@ -40,6 +40,21 @@ token_file = click.option(
 )  # fmt: skip
 
 
+def time(value: str) -> str | int:
+    """When a metric is taken: end, best or a step."""
+    if value in ("end", "best"):
+        return value
+    if not value.isdecimal():
+        raise click.BadParameter(f"{value!r} is not a time; use end, best or a step such as 1000")
+    return int(value)
+
+
+at = click.option(
+    "--at", default="end", show_default=True, metavar="TIME", callback=lambda ctx, param, value: time(value),
+    help="When the metric is taken: end, best (each cell at the step where its mean is best), or a step.",
+)  # fmt: skip
+
+
 def _choose_folder(ctx: click.Context, param: click.Parameter, folder: str | None) -> None:
     from mislabel.tasks.data.folder import choose_folder
 

@@ -6,10 +6,12 @@ import click
 
 from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.screen import columns
-from mislabel.sweeps.formatting import count, value_text, with_interval
+from mislabel.sweeps.formatting import count
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from mislabel.analysis.statistics.tables import At
 
 
 @click.command(cls=options.Query)
@@ -20,23 +22,29 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--by", multiple=True, metavar="PARAMETER",
-    help="One row per value; the other parameters are averaged. Default: one row per cell.",
+    help="One row per value: the mean over the cells with it, or their best cell if all have `grid: true`. "
+    "Default: one row per cell.",
 )  # fmt: skip
+@click.option("--average", is_flag=True, help="With --by: average over cells, also for parameters with `grid: true`.")
+@options.at
 @click.option("--front", "front_only", is_flag=True, help="Show only the Pareto front, or the best cell.")
 @click.option(
     "--branches", is_flag=True, help="Show the best cell for each combination of the parameters with `grid: true`."
 )
 @click.option("--top", type=click.IntRange(1), help="Show only this many best rows.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--markdown", is_flag=True, help="Print a Markdown table, with the best mean in bold.")
+@click.option("--latex", is_flag=True, help="Print a LaTeX table (booktabs), with the best mean in bold.")
 @options.as_json
 def command(
-    name: str, store: str, metrics: tuple[str, ...], by: tuple[str, ...], front_only: bool, branches: bool,
-    top: int | None, as_csv: bool, as_json: bool,
+    name: str, store: str, metrics: tuple[str, ...], by: tuple[str, ...], average: bool, at: "At", front_only: bool,
+    branches: bool, top: int | None, as_csv: bool, markdown: bool, latex: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the cells of a sweep: mean and 95 % interval over seeds (Student's t), best first.
 
     With several objectives, the Pareto front comes first. Cells stopped early come last; their mean is taken at the
-    step at which their first run stopped.
+    step at which their first run stopped. Rows of --by average within cells first, leave out the cells that were
+    stopped, and show how many cells and seeds they have.
 
     \b
       mislabel results quickstart
@@ -45,14 +53,21 @@ def command(
     """
     import mislabel
     from mislabel.analysis.statistics.checkout import checkout_note
-    from mislabel.analysis.statistics.ranking import best_of_branches, front_of, ranked
+    from mislabel.analysis.statistics.ranking import best_cells, best_of_branches, front_of, ranked
 
     if front_only and by:
         raise click.UsageError("--front shows single cells, and --by averages over cells; leave one of them out")
     if branches and (by or front_only):
         raise click.UsageError("--branches shows the best cell of every branch; leave out --by and --front")
     sweep = mislabel.load(store, name)
-    table = best_of_branches(sweep, metrics) if branches else ranked(sweep, metrics, by)
+    shows_best = bool(by) and not average and bool(sweep.spec.metric) and set(by) <= set(sweep.spec.branch_axes())
+    if branches:
+        table = best_of_branches(sweep, metrics, at)
+    elif shows_best:
+        table = best_cells(sweep, by, metrics, at)
+        options.say(f"the best cell for each {' and '.join(by)}; --average shows the mean over all cells")
+    else:
+        table = ranked(sweep, metrics, by, at)
     if front_only:
         if not sweep.spec.metric:
             raise click.UsageError(f"--front needs an objective, and the spec of {name} names no metric to optimize")
@@ -60,9 +75,13 @@ def command(
     if top:
         table = table.head(top)
     if as_json:
-        options.put_json(table.to_dict("records"))
+        options.put_json(table.astype(object).where(table.notna(), None).to_dict("records"))
     elif as_csv:
         click.echo(table.to_csv(index=False), nl=False)
+    elif markdown or latex:
+        from mislabel.analysis.report.text_tables import to_latex, to_markdown
+
+        click.echo((to_latex if latex else to_markdown)(table, sweep.goals))
     else:
         print_cells(table)
     if note := checkout_note(sweep):
@@ -71,20 +90,9 @@ def command(
 
 def print_cells(table: "pd.DataFrame", most: int | None = None) -> None:
     """Print the table with each mean as mean ± half the interval; `most` limits the rows."""
-    metrics = [column.removesuffix("_low") for column in table.columns if column.endswith("_low")]
-    hidden = {f"{metric}{end}" for metric in metrics for end in ("_std", "_low", "_high")} | {"cell_id"}
-    hidden |= {name for name in ("diverged", "stopped") if name in table and not table[name].any()}
-    if "stopped" not in table or "stopped" in hidden:
-        hidden.add("step")
-    header = [column for column in table.columns if column not in hidden and column not in metrics]
-    rows = []
-    for _, row in (table if most is None else table.head(most)).iterrows():
-        values = {name: value_text(row[name], digits=6) for name in header}
-        if "front" in values:
-            values["front"] = "yes" if row["front"] else "–"
-        rows.append([*values.values(), *(with_interval(row[m], row[f"{m}_high"]) for m in metrics)])
-    # A row that joins several cells has several runs per seed.
-    runs = "seeds" if "cell_id" in table else "runs"
-    click.echo(columns(rows, [*(runs if name == "runs" else name for name in header), *metrics]))
+    from mislabel.analysis.report.text_tables import text_rows
+
+    header, rows = text_rows(table if most is None else table.head(most))
+    click.echo(columns(rows, header))
     if most is not None and len(table) > most:
         options.say(f"… and {count(len(table) - most, 'more cell')}; `mislabel results` prints all")

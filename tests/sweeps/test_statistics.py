@@ -11,16 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from mislabel.sweeps import statistics
+from mislabel.sweeps.seed_means import half_width
 from mislabel.sweeps.statistics import (
+    Frames,
     Missing,
+    at_best_step,
+    at_step,
     cell_table,
     comparable,
     curve_table,
     cut_at,
     first_stops,
-    half_width,
+    last_values,
     mean,
     measured_frames,
+    pooled_table,
     summaries,
     summary,
     values_at_end,
@@ -126,6 +132,77 @@ def test_joined_cells_average_within_each_cell_first() -> None:
     assert (row["mean"], row["std"], row["n"]) == (51.0, 0.0, 3)
 
 
+def test_a_pooled_row_equals_a_hand_computation() -> None:
+    """Two cells with three seeds: means 2 and 8 give 5. The seeds' means over cells are 4, 4 and 7."""
+    runs = runs_table(cell_id=[*"aaabbb"], seed=[0, 1, 2] * 2, x=0, loss=[1.0, 2.0, 3.0, 7.0, 6.0, 11.0])
+    (row,) = pooled_table(runs, "loss", ["x"]).to_dict("records")
+    half = 4.302653 * math.sqrt(3.0) / math.sqrt(3)  # t(0.975, 2) · std / √n; the variance of 4, 4, 7 is 3
+    assert (row["mean"], row["std"]) == pytest.approx((5.0, math.sqrt(3.0)))
+    assert (row["low"], row["high"]) == pytest.approx((5.0 - half, 5.0 + half), rel=1e-6)
+    assert (row["cells"], row["n"], row["runs"], row["stopped_cells"]) == (2, 3, 6, 0)
+
+
+def test_more_seeds_of_one_cell_do_not_narrow_the_interval_of_a_row() -> None:
+    """A race gives the best cell more seeds. What the other cells have is still five seeds."""
+    rng = np.random.default_rng(0)
+    effects = rng.normal(size=60)  # of the seeds, the same in all cells
+    few = [(f"c{cell}", seed, cell + effects[seed]) for cell in range(20) for seed in range(5)]
+    more = [("c0", seed, effects[seed]) for seed in range(5, 60)]
+    tables = [pd.DataFrame(rows, columns=["cell_id", "seed", "loss"]).assign(x=0) for rows in (few, few + more)]
+    (before,), (after,) = (summaries(table, "loss", ["x"]).to_dict("records") for table in tables)
+    assert (before["n"], after["n"]) == (5, 60)
+    assert after["high"] - after["low"] > 0.8 * (before["high"] - before["low"])
+
+
+def test_a_pooled_interval_covers_the_mean_as_often_as_it_says_with_unequal_seeds() -> None:
+    """Ten cells: nine with four seeds, one with twelve. Seeds have an effect that cells share, and one of their own."""
+    rng = np.random.default_rng(1)
+    cells = np.repeat(np.arange(10), [12] + [4] * 9)
+    seeds = np.concatenate([np.arange(12), *[np.arange(4)] * 9])
+    covered = []
+    for _ in range(1500):
+        loss = rng.normal(size=12)[seeds] + rng.normal(size=len(seeds))
+        table = pd.DataFrame({"cell_id": cells, "seed": seeds, "x": 0, "loss": loss})
+        (row,) = summaries(table, "loss", ["x"]).to_dict("records")
+        covered.append(row["low"] < 0 < row["high"])
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.02)
+
+
+def test_stopped_cells_are_left_out_of_pooled_rows_and_counted() -> None:
+    runs = runs_table(
+        cell_id=[*"aabbcc"], seed=[0, 1] * 3, x=[0] * 4 + [1] * 2, loss=[1.0, 3.0, 9.0, 9.0, 5.0, 5.0],
+        status=["done", "done", "done", "stopped", "stopped", "stopped"], step=[8000, 8000, 8000, 816, 50, 50],
+    )  # fmt: skip
+    first, second = pooled_table(runs, "loss", ["x"]).to_dict("records")
+    assert (first["mean"], first["step"]) == (2.0, 8000)
+    assert (first["cells"], first["stopped_cells"], first["runs"], first["stopped"]) == (1, 1, 4, 1)
+    assert math.isnan(second["mean"])
+    assert pd.isna(second["step"])
+    assert (second["cells"], second["stopped_cells"]) == (0, 1)
+
+
+def test_a_cell_with_a_run_that_was_stopped_earlier_has_no_value_at_a_step() -> None:
+    runs = runs_table(cell_id=[*"aabb"], seed=[0, 1] * 2, loss=9.0, status=["done", "stopped"] * 2, step=[8, 2, 8, 5])
+    frames = [Frames(np.repeat(np.arange(4), 2), np.array([1, 5] * 4), np.arange(8.0))]
+    found = at_step(runs, frames, "loss", 4)
+    assert found["loss"].tolist() == pytest.approx([math.nan, math.nan, 4.0, 6.0], nan_ok=True)
+    assert found["status"].tolist() == ["done", "stopped", "done", "done"]
+    assert found["step"].tolist() == [4, 2, 4, 4]
+
+
+@pytest.mark.parametrize(("goal", "step", "expected"), [("minimize", 1, [2.0, 2.0]), ("maximize", 2, [3.0, 4.0])])
+def test_the_best_step_is_that_of_the_mean_over_seeds(goal: str, step: int, expected: list[float]) -> None:
+    """Seed 0 alone is best elsewhere. The step after which seed 1 was stopped does not count."""
+    runs = runs_table(loss=[0.0, 0.0], status=["done", "stopped"], step=[3, 2])
+    loss = np.array([1.0, 2.0, 3.0, -9.0, 9.0, 2.0, 4.0])
+    frames = [Frames(np.array([0, 0, 0, 0, 1, 1, 1]), np.array([0, 1, 2, 3, 0, 1, 2]), loss)]
+    if goal == "maximize":
+        loss[4] = 0.0
+    found = at_best_step(runs, frames, "loss", goal)
+    assert found["loss"].tolist() == expected
+    assert found["step"].tolist() == [step, step]
+
+
 def test_a_diverged_run_is_counted_and_has_no_value() -> None:
     runs = runs_table(loss=[0.5, 9.0, 8.0], status=["done", "diverged", "diverged"], step=[20_000, 10, 10])
     assert values_at_end(runs, "loss").tolist() == pytest.approx([0.5, math.nan, math.nan], nan_ok=True)
@@ -170,12 +247,64 @@ def test_frames_end_before_the_step_at_which_a_run_diverged() -> None:
     assert measured_frames(frames, runs)["loss"].tolist() == [1.0, 2.0, 3.0]
 
 
+def frames_of(runs: pd.DataFrame, metric: str = "loss") -> list[Frames]:
+    """One frame per run, at its last step."""
+    return [Frames(np.arange(len(runs)), runs["step"].to_numpy(), runs[metric].to_numpy(float))]
+
+
 def test_a_curve_counts_the_runs_with_a_value_at_each_step() -> None:
-    frames = pd.DataFrame(
-        {"cell_id": list("aaabb"), "seed": [0, 0, 1, 0, 0], "step": [0, 1, 0, 0, 1], "loss": [1, 2, 3, 4, math.nan]}
-    )
-    curve = curve_table(frames.assign(x=0), "loss", ["x"])
-    assert curve[["step", "runs", "n"]].to_numpy().tolist() == [[0, 3, 2], [1, 1, 1]]
+    runs = runs_table(cell_id=[*"aab"], seed=[0, 1, 0], x=0)
+    frames = [
+        Frames(np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([1.0, 2, 3])),
+        Frames(np.array([2, 2]), np.array([0, 1]), np.array([4, math.nan])),
+    ]
+    curve = curve_table(runs, frames, ["x"])
+    assert curve[["step", "cells", "runs", "n"]].to_numpy().tolist() == [[0, 2, 3, 2], [1, 1, 1, 1]]
+
+
+def test_a_curve_says_how_many_runs_were_stopped_before_each_step() -> None:
+    runs = runs_table(status=["done", "stopped", "stopped", "diverged"], step=[3, 1, 2, 2])
+    at = [(run, step) for run, last in enumerate(runs["step"]) for step in range(last + 1)]
+    run, step = (np.array(column) for column in zip(*at, strict=True))
+    curve = curve_table(runs, [Frames(run, step, np.ones(len(run)))], ["cell_id"])
+    assert curve["stopped"].tolist() == [0, 0, 1, 2]
+    assert curve["diverged"].tolist() == [0, 0, 1, 1]
+    assert curve["runs"].tolist() == [4, 4, 2, 1]
+
+
+places = st.dictionaries(st.tuples(st.integers(0, 7), st.sampled_from([0, 1, 10, 10**9])), values, max_size=30)
+
+
+@given(places, st.sampled_from(["cell_id", "x"]), st.booleans())
+def test_a_curve_is_a_summary_at_each_step(found: dict[tuple[int, int], float], by: str, sparse: bool) -> None:
+    """Also if the runs have few steps in common, and if frames come in several parts and in any order."""
+    runs = runs_table(cell_id=[*"aabbccdd"], seed=[0, 1] * 4, x=[0] * 6 + [1] * 2, loss=0.0)
+    items = [(run, step, value) for (run, step), value in found.items()]
+    frames = [Frames(*map(np.array, zip(*part, strict=True))) for part in (items[::2], items[1::2]) if part]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "_LARGEST_TABLE", 1 if sparse else 1 << 24)
+        patch.setattr(statistics, "_SPARSEST", 0 if sparse else 4)
+        curve = curve_table(runs, frames, [by])
+    keys = [*zip(curve[by], curve["step"], strict=True)]
+    assert keys == sorted({(runs[by][run], step) for run, step, _ in items})
+    for step in {step for _, step, _ in items}:
+        at_step = {run: value for run, other, value in items if other == step}
+        own = runs.iloc[list(at_step)].assign(loss=list(at_step.values()))
+        expected = summaries(own, "loss", [by])
+        names = [by, "mean", "std", "n", "low", "high"]
+        pd.testing.assert_frame_equal(
+            curve.loc[curve["step"] == step, names].reset_index(drop=True), expected[names], rtol=1e-9, atol=1e-6
+        )
+
+
+def test_the_last_value_up_to_a_step_is_found_in_any_order() -> None:
+    frames = [
+        Frames(np.array([0, 1, 0]), np.array([10, 5, 3]), np.array([1.0, 2.0, 3.0])),
+        Frames(np.array([0, 1]), np.array([5, 0]), np.array([4.0, 5.0])),
+    ]
+    assert last_values(frames, np.array([9, 9])).tolist() == [4.0, 2.0]
+    assert last_values(frames, np.array([10, 4])).tolist() == [1.0, 5.0]
+    assert last_values(frames, np.array([2, -1])).tolist() == pytest.approx([math.nan] * 2, nan_ok=True)
 
 
 def conditional_runs() -> pd.DataFrame:
@@ -219,7 +348,8 @@ def test_the_first_stop_is_that_of_the_group(by: str) -> None:
 
 @pytest.mark.parametrize("by", ["tau", "refinery"])
 def test_a_curve_includes_cells_without_the_parameter(by: str) -> None:
-    found = curve_table(conditional_runs().assign(step=5), "loss", [by])
+    runs = conditional_runs().assign(step=5)
+    found = curve_table(runs, frames_of(runs), [by])
     assert sorted(found["mean"]) == [2.0, 6.0, 9.0]
     assert found["runs"].tolist() == [2, 2, 2]
 

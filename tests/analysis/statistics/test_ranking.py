@@ -38,7 +38,9 @@ def test_stopped_cells_come_last_sorted_by_their_last_step(store: Store) -> None
 def test_a_cell_with_a_diverged_run_comes_after_complete_cells(store: Store) -> None:
     sweep = made(store, parameters={"x": {"values": [1, 3]}, "trouble": {"values": [0, 2], "when": "x == 3"}}, seeds=2)
     table = ranked(sweep)
-    assert table[["x", "trouble", "diverged"]].to_numpy().tolist() == [[3, 0, 0], [1, 0, 0], [3, 2, 2]]
+    assert table["x"].tolist() == [3, 1, 3]
+    assert table["trouble"].fillna(-1).tolist() == [0, -1, 2]
+    assert table["diverged"].tolist() == [0, 0, 2]
 
 
 def test_the_front_comes_first_and_no_cell_dominates_it(store: Store) -> None:
@@ -59,7 +61,8 @@ def test_the_front_comes_first_and_no_cell_dominates_it(store: Store) -> None:
 def test_cells_that_can_not_be_compared_are_not_on_the_front(store: Store) -> None:
     parameters = {"x": {"values": [0, 3]}, "trouble": {"values": [0, 2], "when": "x == 3"}}
     sweep = made(store, parameters=parameters, metric=TWO, seeds=3)
-    assert sweep.front()[["x", "trouble"]].to_numpy().tolist() == [[3, 0], [0, 0]]
+    assert sweep.front()["x"].tolist() == [3, 0]
+    assert sweep.front()["trouble"].fillna(-1).tolist() == [0, -1]
     cut_short(sweep.files, runs_at(sweep, 0, seeds=[0]), 1)
     assert mislabel.load(store.address, "bowls").front()["x"].tolist() == [3]
 
@@ -94,3 +97,15 @@ def test_the_best_cell_of_each_branch_is_chosen_by_the_objective(store: Store) -
 def test_a_sweep_without_branches_has_no_best_cells_of_them(store: Store) -> None:
     with pytest.raises(MislabelError, match="bowls"):
         best_of_branches(made(store))
+
+
+def test_the_best_cell_for_each_value_is_found_among_the_finished_ones(store: Store) -> None:
+    sweep = made(store, parameters={"x": {"values": [0, 1, 3]}, "level": {"values": [0, 10]}}, seeds=2)
+    assert sweep.best()["x"].tolist() == [3]
+    assert sweep.best(by="level")[["level", "x"]].to_numpy().tolist() == [[0, 3], [10, 3]]
+    stopped = sweep.read("runs", ["run_id"], {"x": 3, "level": 0})["run_id"].tolist()
+    cut_short(sweep.files, stopped, 1)
+    again = mislabel.load(store.address, "bowls")
+    assert again.best(by="level")[["level", "x"]].to_numpy().tolist() == [[0, 1], [10, 3]]
+    with pytest.raises(MislabelError, match=r"\blevel\?"):
+        sweep.best(by="levl")

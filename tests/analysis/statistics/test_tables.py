@@ -52,9 +52,10 @@ def test_cells_have_the_mean_and_the_interval_over_their_seeds(sweep: Sweep) -> 
     assert len(cells) == 8
     for cell, runs in sweep.runs.groupby("cell_id"):
         row, losses = cells[str(cell)], runs["loss"]
-        assert (row["x"], row["surface"], row["trouble"]) == tuple(runs.iloc[0][["x", "surface", "trouble"]])
+        assert (row["x"], row["surface"]) == tuple(runs.iloc[0][["x", "surface"]])
+        assert pd.isna(row["trouble"]) if row["x"] != 2 else row["trouble"] == runs.iloc[0]["trouble"]
         assert row["runs"] == 3
-        if row["trouble"] == 2:
+        if runs.iloc[0]["trouble"] == 2:
             assert (row["n"], row["diverged"]) == (0, 3)
             assert math.isnan(row["mean"])
             continue
@@ -216,10 +217,20 @@ def test_a_sweep_without_runs_has_empty_tables(store: Store) -> None:
         empty.cells("loss")
 
 
+def test_rows_keep_cells_apart_in_which_the_parameter_is_inactive(sweep: Sweep) -> None:
+    """Trouble is 0 by default, but only a choice where x = 2."""
+    rows = sweep.cells("loss", by="trouble")
+    assert rows["trouble"].isna().tolist() == [False, False, True]
+    assert rows["runs"].tolist() == [6, 6, 12]
+    assert sweep.curve("loss", by="trouble")["trouble"].isna().sum() == 3
+    assert set(sweep.runs["trouble"]) == {0, 2}
+
+
 def test_failed_runs_are_not_in_the_table_of_cells(store: Store) -> None:
     run(store, parameters={"x": {"values": [0, 1]}, "trouble": {"values": [0, 1], "when": "x == 0"}})
     cells = mislabel.load(store.address, "bowls").cells("loss")
-    assert cells[["x", "trouble"]].to_numpy().tolist() == [[0, 0], [1, 0]]
+    assert cells["x"].tolist() == [0, 1]
+    assert cells["trouble"].fillna(-1).tolist() == [0, -1]
 
 
 @pytest.fixture
@@ -249,10 +260,34 @@ def test_runs_that_were_not_stopped_can_be_selected(stopped: Sweep) -> None:
     assert cells["step"].to_dict() == {1: 8, 2: 8}
 
 
-def test_joined_cells_are_compared_at_one_step_too(stopped: Sweep) -> None:
+def test_one_stopped_run_does_not_move_a_pooled_row_to_its_step(stopped: Sweep) -> None:
+    """The cell x = 1 was stopped at step 1. The row has the other cell at the end of training."""
     (row,) = stopped.cells("loss", by="task").to_dict("records")
-    assert (row["runs"], row["n"], row["stopped"], row["step"]) == (6, 3, 2, 1)
+    assert (row["step"], row["cells"], row["stopped_cells"]) == (8, 1, 1)
+    assert (row["runs"], row["n"], row["stopped"]) == (6, 3, 2)
+    assert row["mean"] == pytest.approx(stopped.runs.loc[stopped.runs["x"] == 2, "loss"].mean())
+
+
+def test_all_cells_can_be_compared_at_a_step_that_all_reached(stopped: Sweep) -> None:
+    (row,) = stopped.cells("loss", by="task", at=1).to_dict("records")
+    assert (row["cells"], row["stopped_cells"], row["stopped"], row["n"], row["step"]) == (2, 0, 0, 3, 1)
     assert row["mean"] == pytest.approx(stopped.curves.loc[stopped.curves["step"] == 1, "loss"].mean())
+    later = stopped.cells("loss", at=3).set_index("x")
+    assert later["stopped"].to_dict() == {1: 1, 2: 0}
+    assert math.isnan(later["mean"][1])
+
+
+def test_each_cell_can_be_taken_at_its_best_step(stopped: Sweep) -> None:
+    cells = stopped.cells("loss", at="best").set_index("x")
+    curve = stopped.curve("loss", by="x")
+    for x, limit in ((1, 1), (2, 8)):
+        own = curve[(curve["x"] == x) & (curve["step"] <= limit)]
+        assert cells["mean"][x] == pytest.approx(own["mean"].min())
+        assert cells["step"][x] == own.loc[own["mean"].idxmin(), "step"]
+    with pytest.raises(MislabelError, match="height has no goal"):
+        stopped.cells("height", at="best")
+    with pytest.raises(MislabelError, match='"end", "best" or a step'):
+        stopped.cells("loss", at="last")  # type: ignore[arg-type]
 
 
 def test_a_curve_counts_the_remaining_runs(stopped: Sweep) -> None:

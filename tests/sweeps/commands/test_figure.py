@@ -42,3 +42,14 @@ def test_the_best_cells_of_branches_are_drawn(mislabel: Mislabel, ran: Callable[
     assert mislabel("figure", "bowls", "--branches", "-o", "a.svg").code == 0
     assert "surface" in (folder / "a.svg").read_text()
     assert mislabel("figure", "bowls", "--branches", "--by", "x").code == 2
+
+
+def test_a_heat_map_is_drawn(mislabel: Mislabel, ran: Callable[..., Said], folder: Path) -> None:
+    ran(parameters={"x": {"values": [0, 1]}, "surface": {"values": ["smooth", "rough"]}, "level": {"values": [0, 5]}})
+    assert mislabel("figure", "bowls", "--kind", "heatmap", "--x", "x", "--y", "surface", "-o", "a.svg").code == 0
+    assert "surface" in (folder / "a.svg").read_text()
+    assert mislabel("figure", "bowls", "--kind", "heatmap", "--at", "best", "-o", "b.svg").code == 0
+    assert mislabel("figure", "bowls", "--difference", "level=0", "level=5", "-m", "height", "-o", "c.svg").code == 0
+    assert "significant" in (folder / "c.svg").read_text()
+    for wrong in (("--x", "x"), ("--kind", "heatmap", "--by", "x"), ("--at", "best"), ("--difference", "aa", "bb")):
+        assert mislabel("figure", "bowls", *wrong).code == 2

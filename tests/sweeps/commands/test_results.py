@@ -151,3 +151,43 @@ def test_the_best_cell_of_each_branch_is_printed(mislabel: Mislabel, ran: Callab
     assert [(row["surface"], row["x"]) for row in rows] == [("rough", 2.0), ("smooth", 2.0)]
     for other in (("--by", "x"), ("--front",)):
         assert mislabel("results", "bowls", "--branches", *other).code == 2
+
+
+@pytest.mark.usefixtures("bowls")
+def test_rows_that_join_cells_show_how_many_cells_and_seeds_they_have(mislabel: Mislabel) -> None:
+    lines = [line.split() for line in mislabel("results", "bowls", "--by", "x").out.splitlines()]
+    assert lines[0] == ["x", "cells", "seeds", "loss"]
+    assert [line[:3] for line in lines[1:]] == [["2", "2", "3"], ["1", "2", "3"], ["0", "2", "3"]]
+
+
+@pytest.mark.usefixtures("bowls")
+def test_a_stopped_cell_is_left_out_of_its_row_and_counted(mislabel: Mislabel) -> None:
+    sweep = load("results", "bowls")
+    where = {"x": 2, "surface": "rough", "seed": 0}
+    cut_short(sweep.files, sweep.read("runs", ["run_id"], where)["run_id"].tolist(), 1)
+    rows = {row["x"]: row for row in mislabel("results", "bowls", "--by", "x", "--json").json}
+    assert {row["step"] for row in rows.values()} == {8}
+    assert (rows[2]["cells"], rows[2]["stopped_cells"], rows[1]["stopped_cells"]) == (1, 1, 0)
+    smooth = load("results", "bowls").cells("loss", by="x", where={"x": 2, "surface": "smooth"})
+    assert rows[2]["loss"] == pytest.approx(smooth["mean"].item())
+    assert "stopped cells" in mislabel("results", "bowls", "--by", "x").out
+    at_one = {row["x"]: row for row in mislabel("results", "bowls", "--by", "x", "--at", "1", "--json").json}
+    assert (at_one[2]["cells"], at_one[2]["stopped_cells"], at_one[2]["step"]) == (2, 0, 1)
+    assert mislabel("results", "bowls", "--at", "soon").code == 2
+
+
+def test_a_branch_axis_shows_the_best_cell_by_default(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+    ran(parameters={**PARAMETERS, "surface": {"values": ["smooth", "rough"], "grid": True}}, seeds=2)
+    said = mislabel("results", "bowls", "--by", "surface", "--json")
+    assert [(row["surface"], row["x"]) for row in said.json] == [("rough", 2.0), ("smooth", 2.0)]
+    assert "--average" in said.err
+    pooled = mislabel("results", "bowls", "--by", "surface", "--average", "--json").json
+    assert [(row["surface"], row["cells"], "x" in row) for row in pooled] == [("rough", 3, False), ("smooth", 3, False)]
+    assert "x" not in mislabel("results", "bowls", "--by", "seed", "--json").json[0]
+
+
+def test_an_inactive_parameter_is_not_shown(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
+    ran(parameters={"x": {"values": [0, 1]}, "level": {"values": [3, 5], "when": "x == 1"}}, seeds=1)
+    lines = [line.split() for line in mislabel("results", "bowls").out.splitlines()]
+    assert sorted(line[:2] for line in lines[1:]) == [["0", "–"], ["1", "3"], ["1", "5"]]
+    assert [row["level"] for row in mislabel("results", "bowls", "--json").json if row["x"] == 0] == [None]
