@@ -1,15 +1,13 @@
 """The contents of MLflow's nested runs: one per cell, or one per run, as plain values.
 
 A cell's curve is the mean over its seeds at each step, and ends in the mean that `Sweep.cells` gives. If a seed was
-stopped early, the curve ends at the step where the first seed was stopped. Missing values are left out: MLflow's
-databases can't store them (infinity becomes 1.8e308, which ruins every chart).
+stopped early, the curve ends at the step where the first seed was stopped. While seeds train, it ends at the last step
+that all of them have reached.
 """
 
-import hashlib
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -17,30 +15,22 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mislabel.analysis.statistics.ranking import cells_on_front
-from mislabel.sweeps.errors import MislabelError
+from mislabel.analysis.mlflow_view.points import Curves, Point, final_points, growing_points, rounded
+from mislabel.analysis.mlflow_view.results import RUNNING, Results, Stage, frame_of, milliseconds
 from mislabel.sweeps.formatting import count, value_text, with_interval
 from mislabel.sweeps.redaction import redacted
-from mislabel.sweeps.statistics import Summary, cell_table, cut_at, first_stops, measured_frames, summary, values_at_end
+from mislabel.sweeps.statistics import Summary, cut_at, first_stops, measured_frames, summaries, values_at_end
 from mislabel.sweeps.store.outcome import WITH_RESULT, Status
-from mislabel.sweeps.store.store import SweepFiles
-from mislabel.tasks.parameters import RESERVED
 
-# Part of every digest. Raise it when the contents of nested runs change: the next sync then writes them again.
-FORM = 2
-# The curves of about this many runs are in memory at the same time, as a small table for each nested run.
-_RUNS_AT_ONCE = 500
-_LONGEST_NAME = 200
+RANK = "rank"
+"""The metric that sorts nested runs as the command line does: see `Results.ranks`."""
+INACTIVE = "–"
+# The curves of about this many runs are in memory at the same time.
+_RUNS_AT_ONCE = 1000
+_POINTS_OF_BRIEF = 10
+_LONGEST_NAME = 40
 _LONGEST_ERROR = 500
-
-
-@dataclass(frozen=True)
-class Point:
-    metric: str
-    value: float
-    time: int
-    """Milliseconds since 1970."""
-    step: int
+_RELATIVE_ERROR = 1e-5
 
 
 @dataclass(frozen=True)
@@ -51,136 +41,163 @@ class NestedRun:
     name: str
     status: str
     started: int
-    ended: int
+    ended: int | None
+    """None while it is open."""
     params: dict[str, str]
     tags: dict[str, str]
     points: list[Point]
+    curves: Curves = field(repr=False)
+    """All steps that were measured, of the metrics whose curves are shown."""
+
+    def agrees_with(self, points: Collection[Point]) -> bool:
+        """Whether these points, of the same nested run at an earlier time, are on its curves."""
+        ends = {(point.metric, point.step): point.value for point in self.points}
+        for point in points:
+            steps, values = self.curves.get(point.metric, _NOTHING)
+            i = int(np.searchsorted(steps, point.step))
+            measured = values[i] if i < len(steps) and steps[i] == point.step else np.nan
+            value = ends.get((point.metric, point.step), measured)
+            if not abs(value - point.value) <= _RELATIVE_ERROR * max(abs(value), abs(point.value)):
+                return False
+        return True
 
 
-class Results:
-    """A sweep's spec and its table `runs`, read once. Curves are read for the nested runs that are written."""
+_NOTHING = (np.empty(0, int), np.empty(0))
 
-    def __init__(self, files: SweepFiles) -> None:
-        spec = files.spec()
-        if spec is None:
-            raise MislabelError(f"{files.address}: no spec.yaml found, so this is not a sweep")
-        self.files = files
-        self.spec = spec
-        self.spec_text = files.read_text("spec.yaml") or spec.to_yaml()
-        self.by = "run_id" if self.spec.track.per == "run" else "cell_id"
-        table = files.read("runs")
-        measured = files.read("curves", where=pc.scalar(False)).column_names
-        self.metrics = [name for name in table.column_names if name in measured and name not in RESERVED]
-        self.parameters = [name for name in table.column_names if name not in RESERVED and name not in measured]
-        runs = _frame(table, self.metrics) if table.num_rows else pd.DataFrame(columns=sorted(RESERVED))
-        self.runs = runs.sort_values("started_at", kind="stable")
-        self.cells = int(self.runs["cell_id"].nunique())
-        # Milliseconds since 1970, like all times in this module.
-        now = int(time.time() * 1000)
-        self.started = _milliseconds(self.runs["started_at"].min()) if len(self) else now
-        self.ended = _milliseconds(self.runs["finished_at"].max()) if len(self) else now
 
-    def __len__(self) -> int:
-        return len(self.runs)
+def nested_runs(results: Results, stages: Mapping[str, Stage], keys: Sequence[str], brief: bool) -> Iterator[NestedRun]:
+    """The nested runs of these keys, in their order.
 
-    @cached_property
-    def varying(self) -> list[str]:
-        """Parameters that differ between cells: the spec's axes, then others with several values in the store."""
-        axes = [name for name, axis in self.spec.axes().items() if (axis.values or [0, 1])[1:] and axis.points != 1]
-        others = [name for name in self.parameters if name not in axes and self.runs[name].nunique() > 1]
-        return [name for name in [*axes, *others] if name in self.parameters]
+    A brief one has the last value of all metrics, but curves of the objectives alone, with few points, and no fixed
+    parameters: MLflow needs as long for the rest as for everything else.
+    """
+    per_key = 1 if results.by == "run_id" else results.spec.seeds.count
+    at_once = max(1, _RUNS_AT_ONCE // max(1, per_key))
+    for i in range(0, len(keys), at_once):
+        yield from _Some(results, stages, keys[i : i + at_once], brief).nested_runs()
 
-    @cached_property
-    def digests(self) -> dict[str, str]:
-        """By key: a digest of what the nested run is made from. Equal digests mean equal nested runs."""
-        form = [FORM, self.spec.track.points, *self.varying]
-        marks = self.runs["run_id"] + ":" + self.runs["status"] + ":" + self.runs["attempt"].astype(str)
-        return {key: digest_of([*form, *sorted(own)]) for key, own in marks.groupby(self.runs[self.by], sort=False)}
 
-    @cached_property
-    def cell_tables(self) -> dict[str, pd.DataFrame]:
-        """By objective: the cells' summaries over seeds, indexed by cell id."""
-        ended = self.runs[self.runs["status"].isin(WITH_RESULT)]
-        names = [objective.name for objective in self.spec.metric if objective.name in self.metrics]
-        return {name: cell_table(ended, name, ["cell_id"]).set_index("cell_id") for name in names}
+class _Some:
+    """Some nested runs. Their statistics are computed together, because pandas takes as long for one as for many."""
 
-    @cached_property
-    def front(self) -> set[str]:
-        """The cells on the Pareto front; empty if there are fewer than two objectives."""
-        objectives = self.spec.metric
-        if len(objectives) < 2 or not {objective.name for objective in objectives} <= set(self.metrics):
-            return set()
-        return set(cells_on_front(self.cell_tables, objectives))
+    def __init__(self, results: Results, stages: Mapping[str, Stage], keys: Sequence[str], brief: bool) -> None:
+        self._results = results
+        self._by = results.by
+        self._stages = stages
+        self._keys = keys
+        self._brief = brief
+        curved = (results.objectives or results.metrics[:1]) if brief else results.metrics
+        self._curved = curved
+        rows = results.rows[results.rows[self._by].isin(list(keys))]
+        ended = [key for key in keys if stages[key].status == "ended"]
+        rows = rows[(rows["status"] != RUNNING) | ~rows[self._by].isin(ended)]
+        self._curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
+        if results.metrics:
+            limits = self._limits(rows)
+            frames = self._frames(rows, results.metrics if (rows["step"] > limits).any() else curved)
+            frames = frames.assign(limit=frames["run_id"].map(limits.set_axis(rows["run_id"])))
+            frames = frames[~(frames["step"] > frames["limit"])].drop(columns="limit")
+            self._curves = _means(frames, self._by, curved)
+            rows = cut_at(rows, limits, frames, [name for name in results.metrics if name in frames])
+        self._runs = dict(_parts(rows, self._by))
+        self._finals = self._summaries(rows[rows[self._by].isin(ended)])
 
-    def complete(self) -> set[str]:
-        """Keys of nested runs whose seeds have all ended."""
-        if self.by == "run_id":
-            return set(self.digests)
-        seeds = self.spec.seed_range
-        ended = self.runs[self.runs["seed"].isin(seeds)].groupby("cell_id")["seed"].nunique()
-        return set(ended.index[ended >= len(seeds)])
+    def _limits(self, rows: pd.DataFrame) -> "pd.Series[float]":
+        """For each run, the last step of its cell's curve; NaN if it ends with its runs."""
+        stops = first_stops(rows, [self._by])
+        training = rows["step"].where(rows["status"] == RUNNING).groupby(rows[self._by]).transform("min")
+        return pd.Series(np.fmin(stops.to_numpy(float), training.to_numpy(float)), rows.index)
 
-    def nested_runs(self, keys: Sequence[str]) -> Iterator[NestedRun]:
-        """The nested runs of these keys, in their order."""
-        seeds = 1 if self.by == "run_id" else self.spec.seeds.count
-        at_once = max(1, _RUNS_AT_ONCE // max(1, seeds))
-        for i in range(0, len(keys), at_once):
-            some = keys[i : i + at_once]
-            runs = self.runs[self.runs[self.by].isin(some)]
-            curves: dict[Any, pd.DataFrame] = {}
-            if self.metrics:
-                stops = first_stops(runs, [self.by])
-                where = pc.field(self.by).cast(pa.string()).isin(list(some))
-                columns = list(dict.fromkeys([self.by, "run_id", "step", *self.metrics]))
-                frames = _frame(self.files.read("curves", columns, where), self.metrics)
-                frames = measured_frames(frames, runs[["run_id", "status", "step"]].assign(stop=stops))
-                frames = frames.loc[~(frames["step"] > frames["stop"]), columns]
-                means = frames.groupby([self.by, "step"])[self.metrics].mean()
-                curves = {key: own.droplevel(0) for key, own in means.groupby(level=0)}
-                runs = cut_at(runs, stops, frames, self.metrics)
-            rows = dict(iter(runs.groupby(self.by)))
-            for key in some:
-                yield self._nested_run(key, rows[key], curves.get(key))
+    def _frames(self, rows: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+        columns = list(dict.fromkeys([self._by, "run_id", "step", *metrics]))
+        where = pc.field(self._by).cast(pa.string()).isin(list(self._keys))
+        frames = frame_of(self._results.files.read("curves", columns, where, running=True), metrics)
+        return measured_frames(frames, rows[["run_id", "status", "step"]])[columns]
 
-    def _nested_run(self, key: str, runs: pd.DataFrame, curve: pd.DataFrame | None) -> NestedRun:
-        first = runs.iloc[0]
-        started, ended = _milliseconds(runs["started_at"].min()), _milliseconds(runs["finished_at"].max())
-        names = [name for name in [*self.varying, *self.parameters] if not pd.isna(first[name])]
-        params = {name: value_text(first[name], digits=None) for name in names}
-        shown = [*self.varying, "seed"] if self.by == "run_id" else self.varying
-        differing = [f"{name}={value_text(first[name])}" for name in shown if not pd.isna(first[name])]
-        tags = {"mislabel.cell": first["cell_id"], "mislabel.status": counted(runs["status"])}
-        if self.by == "run_id":
-            params["seed"] = str(first["seed"])
+    def _summaries(self, rows: pd.DataFrame) -> dict[str, dict[str, Summary]]:
+        """By key: the summary over seeds of each metric that has a value at the end."""
+        out: dict[str, dict[str, Summary]] = {}
+        measured = rows[rows["status"].isin(WITH_RESULT)]
+        if measured.empty:
+            return out
+        values = {name: values_at_end(measured, name) for name in self._results.metrics}
+        table = pd.DataFrame({**values, "train_seconds": measured["train_seconds"].astype(float)})
+        ids = measured[list(dict.fromkeys([self._by, "cell_id", "seed"]))]
+        long = pd.concat([ids.assign(metric=name, value=table[name]) for name in table], ignore_index=True)
+        ends = summaries(long, "value", [self._by, "metric"])
+        for key, name, *numbers in zip(
+            *(ends[end].tolist() for end in (self._by, "metric", *Summary._fields)), strict=True
+        ):
+            final = Summary(*numbers)
+            if final.n:
+                out.setdefault(key, {})[name] = final
+        return out
+
+    def nested_runs(self) -> Iterator[NestedRun]:
+        for key in self._keys:
+            yield self._nested_run(key, self._runs[key])
+
+    def _nested_run(self, key: str, runs: "_Runs") -> NestedRun:
+        results, stage = self._results, self._stages[key]
+        finals, curves = self._finals.get(key, {}), self._curves.get(key, {})
+        statuses, cell = runs["status"], runs["cell_id"][0]
+        started = min(map(milliseconds, runs["started_at"]))
+        ends = [milliseconds(end) for end in runs["finished_at"] if not pd.isna(end)]
+        ended = max(ends) if stage.status == "ended" else results.now
+        last = max(runs["step"])
+        setting = dict(zip(results.settings.columns, results.settings.loc[key], strict=True))
+        named = results.varying if self._brief else setting
+        params = {name: _param(setting[name]) for name in named if setting[name] is None or not pd.isna(setting[name])}
+        tags = {
+            "mislabel.cell": cell,
+            "mislabel.status": _counted(statuses, stage),
+            "mislabel.seeds": str(len(statuses)),
+            "mislabel.step": _progress(runs, stage, last),
+        }
+        if self._by == "run_id":
+            params["seed"] = str(runs["seed"][0])
             tags["mislabel.run"] = key
-        else:
-            tags["mislabel.seeds"] = str(len(runs))
-        measured = runs[runs["status"].isin(WITH_RESULT)]
-        values = {name: values_at_end(measured, name) for name in self.metrics}
-        finals = finals_of(pd.DataFrame({**values, "train_seconds": measured["train_seconds"]}))
-        if self.by == "cell_id":
-            tags["mlflow.note.content"] = self._note(finals, len(runs))
-        if stopped := int((runs["status"] == Status.STOPPED).sum()):
+            del tags["mislabel.seeds"]
+        elif finals and not self._brief:
+            tags["mlflow.note.content"] = self._note(finals, len(statuses))
+        if stopped := statuses.count(Status.STOPPED):
             tags["mislabel.stopped"] = str(stopped)
-        failed = runs[~runs["status"].isin(WITH_RESULT)]
-        if len(failed):
-            reason = str(failed["error"].iloc[0] or "no error message").splitlines()[0]
+        failed = [error for status, error in zip(statuses, runs["error"], strict=True) if status in _FAILED]
+        if failed:
+            reason = next(iter(str(failed[0] or "").splitlines()), "") or "no error message"
             tags["mislabel.error"] = redacted(reason)[:_LONGEST_ERROR]
+        is_ended = stage.status == "ended"
+        most = min(results.spec.track.points, _POINTS_OF_BRIEF) if self._brief else results.spec.track.points
+        points = [
+            *(final_points(curves, (started, ended), last, most) if is_ended else ()),
+            *(growing_points(curves, (started, ended), most) if not is_ended else ()),
+            *self._end_points(finals, ended, last),
+        ]
+        if is_ended and cell in results.ranks.index:
+            points.append(Point(RANK, float(results.ranks[cell]), ended, last))
+        closed = "FAILED" if failed else "FINISHED" if is_ended else "KILLED"
         return NestedRun(
-            kind="cell" if self.by == "cell_id" else "run",
+            kind="cell" if self._by == "cell_id" else "run",
             key=key,
-            name=" ".join(differing)[:_LONGEST_NAME] or f"cell {first['cell_id'][:8]}",
-            status="FAILED" if len(failed) else "FINISHED",
+            name=_name({name: setting[name] for name in results.varying}, cell, runs["seed"][0], self._by),
+            status="RUNNING" if stage.status == "open" else closed,
             started=started,
-            ended=ended,
+            ended=None if stage.status == "open" else ended,
             params=params,
             tags=tags,
-            points=list(points_of(finals, curve, (started, ended), int(runs["step"].max()), self.spec.track.points)),
+            points=points,
+            curves=curves,
         )
 
-    def _note(self, finals: dict[str, Summary], seeds: int) -> str:
+    def _end_points(self, finals: Mapping[str, Summary], ended: int, last: int) -> Iterator[Point]:
+        for name, final in finals.items():
+            yield Point(name, rounded(final.mean), ended, last)
+            if final.n > 1 and name in self._curved and f"{name}_std" not in finals:
+                yield Point(f"{name}_std", rounded(final.std), ended, last)
+
+    def _note(self, finals: Mapping[str, Summary], seeds: int) -> str:
         """The cell's means as a Markdown table."""
-        first = [objective.name for objective in self.spec.metric if objective.name in finals]
+        first = [name for name in self._results.objectives if name in finals]
         lines = [
             f"| {name} | {with_interval(finals[name].mean, finals[name].high)} |"
             for name in dict.fromkeys([*first, *finals])
@@ -188,71 +205,63 @@ class Results:
         return "\n".join([f"| {count(seeds, 'seed')} | mean ± 95 % interval |", "|---|---|", *lines])
 
 
+_Runs = dict[str, list[Any]]
+"""The runs of one key, by column."""
+_FAILED = {status for status in Status if status not in WITH_RESULT}
+_SHOWN = ("cell_id", "seed", "status", "step", "started_at", "finished_at", "error", "steps", "trained_steps")
+
+
+def _parts(rows: pd.DataFrame, by: str) -> Iterator[tuple[str, _Runs]]:
+    """The rows of each key as lists: a table for each would be slow and large."""
+    rows = rows.sort_values(by, kind="stable")
+    columns = {name: rows[name].tolist() if name in rows else [None] * len(rows) for name in _SHOWN}
+    keys = rows[by].to_numpy()
+    starts = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), len(keys)]
+    for start, stop in pairwise(starts):
+        if start < stop:
+            yield str(keys[start]), {name: column[start:stop] for name, column in columns.items()}
+
+
+def _means(
+    frames: pd.DataFrame, by: str, metrics: Sequence[str]
+) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """By key and metric: the mean over runs at each step."""
+    if frames.empty or not metrics:
+        return {}
+    means = frames.groupby([by, "step"], sort=True)[list(metrics)].mean()
+    keys, steps = (means.index.get_level_values(level).to_numpy() for level in (0, 1))
+    starts = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), len(keys)]
+    values = means.to_numpy()
+    return {
+        str(keys[start]): {name: (steps[start:stop], values[start:stop, i]) for i, name in enumerate(metrics)}
+        for start, stop in pairwise(starts)
+    }
+
+
+def _param(value: Any) -> str:
+    return INACTIVE if value is None else value_text(value, digits=None)
+
+
+def _name(setting: Mapping[str, Any], cell: str, seed: int, by: str) -> str:
+    """Such as 'width=20 rate=0.1'; only the values, or the start of the cell's id, if that is too long."""
+    shown = {name: value_text(value) for name, value in setting.items() if value is not None and not pd.isna(value)}
+    room = _LONGEST_NAME - (len(f" seed={seed}") if by == "run_id" else 0)
+    texts = [" ".join(f"{name}={text}" for name, text in shown.items()), " ".join(shown.values())]
+    name = next((text for text in texts if 0 < len(text) <= room), f"cell {cell[:8]}")
+    return f"{name} seed={seed}" if by == "run_id" else name
+
+
+def _counted(statuses: Sequence[str], stage: Stage) -> str:
+    renamed = {RUNNING: stage.status} if stage.status == "unfinished" else {}
+    return counted(pd.Series([renamed.get(status, status) for status in statuses]))
+
+
 def counted(statuses: "pd.Series[str]") -> str:
     """Such as '18 done, 2 diverged'."""
     return ", ".join(f"{number} {status}" for status, number in statuses.value_counts().items())
 
 
-def _frame(table: pa.Table, metrics: Sequence[str]) -> pd.DataFrame:
-    encoded = [i for i, field in enumerate(table.schema) if pa.types.is_dictionary(field.type)]
-    for i in encoded:
-        table = table.set_column(i, table.column_names[i], table.column(i).cast(pa.string()))
-    frame: pd.DataFrame = table.to_pandas()
-    if metrics:
-        values = frame[list(metrics)].to_numpy(float)
-        frame[list(metrics)] = np.where(np.isfinite(values), values, np.nan)
-    return frame
-
-
-def digest_of(parts: Sequence[object]) -> str:
-    return hashlib.blake2b("\n".join(map(str, parts)).encode(), digest_size=10).hexdigest()
-
-
-def _milliseconds(when: pd.Timestamp) -> int:
-    return int(when.timestamp() * 1000)
-
-
-def finals_of(values: pd.DataFrame) -> dict[str, Summary]:
-    """The summary over runs of each column that has a value."""
-    found = {str(name): summary(values[name]) for name in values.columns}
-    return {name: final for name, final in found.items() if final.n}
-
-
-def points_of(
-    finals: dict[str, Summary], curves: pd.DataFrame | None, span: tuple[int, int], last: int, most: int
-) -> Iterator[Point]:
-    """At most `most` points per metric, and its standard deviation. The last point is the mean at the end.
-
-    `curves` has a column per metric and a row per step. `span` is the start and end of training, in milliseconds.
-    """
-    started, ended = span
-    if curves is not None:
-        steps = curves.index.to_numpy()
-        for name, values in zip(curves.columns, curves.to_numpy().T, strict=True):
-            held = np.isfinite(values)
-            for step, value in _thinned(steps[held], values[held], most):
-                if step < last:
-                    roughly = started + (ended - started) * step // max(1, last)
-                    yield Point(name, _rounded(value), roughly, step)
-    for name, final in finals.items():
-        yield Point(name, _rounded(final.mean), ended, last)
-        if final.n > 1 and f"{name}_std" not in finals:
-            yield Point(f"{name}_std", _rounded(final.std), ended, last)
-
-
-def _thinned(steps: np.ndarray, values: np.ndarray, most: int) -> Iterator[tuple[int, float]]:
-    """At most `most` points, spread evenly over the measured steps, with both ends.
-
-    Only the ends of a flat stretch are kept: they draw the same line, and MLflow writes points slowly. The second point
-    is always kept, because a logarithmic axis can't show step 0.
-    """
-    chosen = np.unique(np.rint(np.linspace(0, len(steps) - 1, min(len(steps), most))).astype(int))
-    kept = values[chosen]
-    flat = np.zeros(len(chosen), bool)
-    flat[2:-1] = (kept[1:-2] == kept[2:-1]) & (kept[2:-1] == kept[3:])
-    return zip(steps[chosen[~flat]].tolist(), kept[~flat].tolist(), strict=True)
-
-
-def _rounded(value: float) -> float:
-    """The value rounded to single precision: 0.9, not 0.8999999761581421. The store has all digits."""
-    return float(f"{value:.7g}")
+def _progress(runs: _Runs, stage: Stage, last: int) -> str:
+    """The step of the values, or the present step of the slowest seed and the number of steps."""
+    now = [int(step) for status, step in zip(runs["status"], runs["trained_steps"], strict=True) if status == RUNNING]
+    return str(last) if stage.status == "ended" or not now else f"{min(now)} of {int(max(runs['steps']))}"

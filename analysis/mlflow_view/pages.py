@@ -1,11 +1,18 @@
-"""A sweep's pages in MLflow, updated with few requests."""
+"""A sweep's pages in MLflow, updated with few requests.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+A nested run takes three requests: create it with its tags, log its params and metrics, and end it. A nested run that
+MLflow shows as ended is therefore complete. One that is open may be incomplete, unless this process wrote it.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mislabel.analysis.mlflow_view.database import file_of
-from mislabel.analysis.mlflow_view.nested_runs import NestedRun, Point, Results, digest_of
-from mislabel.analysis.mlflow_view.saved_view import EXPERIMENT_TAGS, TAG
+from mislabel.analysis.mlflow_view.nested_runs import RANK, NestedRun, nested_runs
+from mislabel.analysis.mlflow_view.points import Point
+from mislabel.analysis.mlflow_view.results import Results, Stage, digest_of
+from mislabel.analysis.mlflow_view.saved_view import EXPERIMENT_TAGS, MOST_LINES, TAG
 from mislabel.analysis.mlflow_view.sweep_page import SweepPage
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import SweepFiles
@@ -18,6 +25,19 @@ _METRICS_AT_ONCE = 800
 _TEXTS_AT_ONCE = 100
 _PAGE = 1000
 _FRONT = "mislabel.front"
+_CURVES = "mislabel.curves"
+
+
+@dataclass
+class _Shown:
+    """A nested run in MLflow."""
+
+    id: str
+    digest: str
+    written: NestedRun | None = None
+    """What this process wrote, while the nested run is open."""
+    points: dict[tuple[str, int], Point] | None = None
+    """All points of an open nested run, by metric and step."""
 
 
 class Pages:
@@ -33,10 +53,11 @@ class Pages:
         self._parent = ""
         self._parent_digest = ""
         self._spec_text = ""
-        self._nested: dict[str, tuple[str, str]] = {}
-        """By key: the nested run's id in MLflow, and its digest."""
+        self._nested: dict[str, _Shown] = {}
+        """By key."""
         self._front: set[str] = set()
         """Keys of nested runs that are tagged as on the Pareto front."""
+        self._complete: set[str] = set()
         self._find()
 
     def _find(self) -> None:
@@ -50,9 +71,11 @@ class Pages:
             if is_sweep and not self._parent:
                 self._parent, self._parent_digest = run_id, digest
             elif not is_sweep and tags.get("mlflow.parentRunId") == self._parent and key not in self._nested:
-                self._nested[key] = (run_id, digest)
+                self._nested[key] = _Shown(run_id, digest if run.info.status != "RUNNING" else "")
                 if _FRONT in tags:
                     self._front.add(key)
+                if _CURVES in tags:
+                    self._complete.add(key)
             else:
                 self._client.delete_run(run_id)
 
@@ -71,43 +94,87 @@ class Pages:
             self._parent = self._created("sweep", results.spec.name, results.started, {})
             # MLflow never lets a param change, so these are only what no later revision of the spec can change.
             self._log(self._parent, [], {"task": results.spec.task, "method": results.spec.method.name}, {})
-        shown = {} if results.spec.track.per == "none" else results.digests
-        ready = shown if final else results.complete()
-        there = {key: digest for key, (_, digest) in self._nested.items()}
-        changed = [key for key, digest in shown.items() if key in ready and there.get(key) != digest]
-        for key in there:
-            if key not in shown or key in changed:
-                self._client.delete_run(self._nested.pop(key)[0])
-                self._front.discard(key)
-        for i, nested in enumerate(results.nested_runs(changed)):
+        stages = {} if results.spec.track.per == "none" else results.stages(final)
+        changed = [
+            key for key, stage in stages.items() if key not in self._nested or self._nested[key].digest != stage.digest
+        ]
+        for key in self._nested.keys() - stages.keys():
+            self._delete(key)
+        for i, nested in enumerate(nested_runs(results, stages, changed, not results.has_few)):
             if cancelled():
                 raise MislabelError("cancelled: the time limit is reached")
-            self._nested[nested.key] = (self._write(nested, shown[nested.key]), shown[nested.key])
+            self._write(nested, stages[nested.key].digest)
             if progress:
                 progress(i + 1, len(changed))
-        front = results.front & self._nested.keys()
-        # Any new cell may change the front, and a tag is faster to write than a run.
-        for key in front - self._front:
-            self._client.set_tag(self._nested[key][0], _FRONT, "yes")
-        for key in self._front - front:
-            self._client.delete_tag(self._nested[key][0], _FRONT)
-        self._front = front
+        self._mark_front(results)
+        if final and not results.has_few:
+            self._complete_best(results, stages)
         self._write_parent(results, final)
         return len(changed)
 
-    def _write(self, nested: NestedRun, digest: str) -> str:
-        tags = {"mlflow.parentRunId": self._parent, **nested.tags}
-        run_id = self._created(nested.kind, nested.name, nested.started, tags)
-        self._client.set_terminated(run_id, nested.status, nested.ended)
-        self._log(run_id, nested.points, nested.params, {"mislabel.digest": digest})
-        return run_id
+    def _complete_best(self, results: Results, stages: Mapping[str, Stage]) -> None:
+        """Write what the brief nested runs of the best cells lack."""
+        best = [key for key in results.best(MOST_LINES) if key in stages and key not in self._complete]
+        briefs, wholes = (nested_runs(results, stages, best, brief) for brief in (True, False))
+        for brief, whole in zip(briefs, wholes, strict=True):
+            points = set(whole.points) - set(brief.points)
+            added = {name: text for name, text in whole.tags.items() if name not in brief.tags}
+            self._log(self._nested[whole.key].id, points, whole.params, {**added, _CURVES: "all"})
+            self._complete.add(whole.key)
+
+    def _delete(self, key: str) -> None:
+        self._client.delete_run(self._nested.pop(key).id)
+        self._front.discard(key)
+        self._complete.discard(key)
+
+    def _write(self, nested: NestedRun, digest: str) -> None:
+        shown = self._nested.get(nested.key)
+        if shown is not None and not self._can_extend(shown, nested):
+            self._delete(nested.key)
+            shown = None
+        if shown is None:
+            tags = {"mlflow.parentRunId": self._parent, **nested.tags, "mislabel.digest": digest}
+            shown = _Shown(self._created(nested.kind, nested.name, nested.started, tags), digest)
+            self._log(shown.id, nested.points, nested.params, {})
+        else:
+            assert shown.written is not None
+            assert shown.points is not None
+            points = [point for point in nested.points if (point.metric, point.step) not in shown.points]
+            tags = {**nested.tags, "mislabel.digest": digest}
+            before = shown.written.tags
+            self._log(shown.id, points, {}, {name: text for name, text in tags.items() if before.get(name) != text})
+        if nested.ended is not None:
+            self._client.set_terminated(shown.id, nested.status, nested.ended)
+            self._nested[nested.key] = _Shown(shown.id, digest)
+            return
+        known = {**(shown.points or {}), **{(point.metric, point.step): point for point in nested.points}}
+        self._nested[nested.key] = _Shown(shown.id, digest, nested, {**known, **(shown.points or {})})
+
+    @staticmethod
+    def _can_extend(shown: _Shown, nested: NestedRun) -> bool:
+        """Whether the nested run can be changed into this one. MLflow removes no points and changes no params."""
+        if shown.written is None or shown.points is None:
+            return False
+        same = (shown.written.name, shown.written.params) == (nested.name, nested.params)
+        # The curve of an open nested run may change, because other seeds start. That is corrected when it ends.
+        return same and (nested.ended is None or nested.agrees_with(shown.points.values()))
+
+    def _mark_front(self, results: Results) -> None:
+        front = results.front & self._nested.keys()
+        # Any new cell may change the front, and a tag is faster to write than a run.
+        for key in (front - self._front) | (self._front - front):
+            rank = Point(RANK, float(results.ranks[key]), results.now, results.last_step)
+            self._log(self._nested[key].id, [rank], {}, {_FRONT: "yes"} if key in front else {})
+            if key not in front:
+                self._client.delete_tag(self._nested[key].id, _FRONT)
+        self._front = front
 
     def _created(self, kind: str, name: str, started: int, tags: Mapping[str, str]) -> str:
         tags = {"mislabel.kind": kind, "mislabel.record": self._record, "mlflow.user": self._user, **tags}
         run = self._client.create_run(self.experiment, start_time=started, tags=tags, run_name=name)
         return str(run.info.run_id)
 
-    def _log(self, run_id: str, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+    def _log(self, run_id: str, points: Collection[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
         """Write points, params and tags in as few requests as MLflow's limits allow. The tags are written last."""
         from mlflow.entities import Metric, Param, RunTag
 
@@ -122,7 +189,7 @@ class Pages:
         self._client.log_batch(run_id, metrics, entries, labels)  # splits long lists of tags itself
 
     def _write_parent(self, results: Results, final: bool) -> None:
-        page = SweepPage(results, self.experiment, {key: run_id for key, (run_id, _) in self._nested.items()}, final)
+        page = SweepPage(results, self.experiment, {key: shown.id for key, shown in self._nested.items()}, final)
         if page.digest == self._parent_digest:
             return
         if final:

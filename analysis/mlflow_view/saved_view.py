@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from mislabel.analysis.mlflow_view.nested_runs import Results
+from mislabel.analysis.mlflow_view.results import Results
 
 _KEY = "cells"
 TAG = f"mlflow.sharedViewState.{_KEY}"
@@ -22,6 +22,8 @@ TAG = f"mlflow.sharedViewState.{_KEY}"
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 # These log a line for every migration when MLflow creates its tables.
 MIGRATION_LOGGERS = ("mlflow.store.db.utils", "alembic")
+MOST_LINES = 10
+"""The number of nested runs that charts show at first: the best ones."""
 _COLUMNS = 8
 _SCATTERS = 2
 
@@ -50,7 +52,7 @@ def layout(results: Results) -> str:
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
         "selectedColumns": [*columns, *(f"metrics.`{name}`" for name in metrics[len(first) : _COLUMNS])],
-        "runsHiddenMode": "FIRST_20_RUNS",
+        "runsHiddenMode": f"FIRST_{MOST_LINES}_RUNS",
         "compareRunCharts": [*_settings(results, first), *_curves(results, metrics)],
         "isAccordionReordered": True,
         "compareRunSections": [

@@ -6,7 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from mislabel.analysis.mlflow_view.nested_runs import Point, Results, counted, digest_of
+from mislabel.analysis.mlflow_view.nested_runs import counted
+from mislabel.analysis.mlflow_view.points import Point
+from mislabel.analysis.mlflow_view.results import Results, digest_of
 from mislabel.analysis.mlflow_view.saved_view import address, layout
 from mislabel.sweeps.formatting import axis_text, count, value_text, values_text, with_interval
 from mislabel.sweeps.redaction import redacted
@@ -36,7 +38,7 @@ class SweepPage:
             "mislabel.metric": ", ".join(f"{objective.goal} {objective.name}" for objective in spec.metric),
             "mislabel.seeds": str(spec.seeds.count),
             "mislabel.cells": str(results.cells),
-            "mislabel.runs": counted(results.runs["status"]) if len(results) else "0",
+            "mislabel.runs": counted(results.rows["status"]) if len(results.rows) else "0",
             "mislabel.store": results.files.address,
         }
         self.tags = {**facts, **_provenance(results), "mlflow.note.content": self.note}
@@ -108,7 +110,7 @@ def _note(results: Results, experiment: str, pages: Mapping[str, str]) -> str:
 
 def _heading(results: Results, experiment: str) -> str:
     spec = results.spec
-    ended = counted(results.runs["status"]) if len(results) else "none yet"
+    ended = counted(results.rows["status"]) if len(results.rows) else "none yet"
     cells, seeds = count(results.cells, "cell"), count(spec.seeds.count, "seed")
     text = f"**{spec.task}**, {spec.method.name}: {cells} × {seeds}. Runs: {ended}."
     if spec.track.per == "none":

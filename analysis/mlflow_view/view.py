@@ -16,15 +16,22 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from mislabel.analysis.mlflow_view.database import DamagedDatabaseError, create, file_of, is_damaged, only_one
-from mislabel.analysis.mlflow_view.nested_runs import FORM, Results, digest_of
+from mislabel.analysis.mlflow_view.database import (
+    DamagedDatabaseError,
+    create,
+    file_of,
+    forced_to_disk_at_the_end,
+    is_damaged,
+    only_one,
+)
 from mislabel.analysis.mlflow_view.pages import Pages, Progress
+from mislabel.analysis.mlflow_view.results import FORM, Results, digest_of
 from mislabel.analysis.mlflow_view.saved_view import MIGRATION_LOGGERS, address
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.redaction import has_secret, redacted
@@ -161,14 +168,17 @@ class View:
         return not lost and (self.files.read_value(_SHOWN, _SHOWN_SHAPE) or {}).get("state") == self._state(final=True)
 
     def _state(self, final: bool) -> str:
-        return digest_of([FORM, self.uri, final, self.files.parts("runs"), self.files.read_text("spec.yaml")])
+        running = self.files.running()
+        steps = [running[name].to_pylist() for name in ("run_id", "trained_steps")] if running.num_rows else []
+        spec = self.files.read_text("spec.yaml")
+        return digest_of([FORM, self.uri, final, self.files.parts("runs"), steps, spec])
 
     def sync(
         self, final: bool = True, progress: Progress | None = None, cancelled: Callable[[], bool] = lambda: False
     ) -> int:
         """Make MLflow show the sweep as it is in the store; returns the number of nested runs written.
 
-        A cell is shown once all its seeds have ended. `final` means that no more runs will end, and shows every cell.
+        `final` means that no run trains any more. Otherwise cells are open until all their seeds have ended.
         Can be cancelled between two nested runs. Raises MislabelError if MLflow can't be reached or refuses, and
         DamagedDatabaseError if its database must be written again.
         """
@@ -177,7 +187,7 @@ class View:
             return 0
         results = Results(self.files)
         try:
-            with _environment(), self._as_mislabel_errors():
+            with _environment(), self._as_mislabel_errors(), self._fast():
                 if self._client is None:
                     with only_one(self.uri), _quiet(*MIGRATION_LOGGERS):
                         create(self.uri, _client_of)
@@ -189,16 +199,24 @@ class View:
             self._pages = None  # MLflow's contents must be read again
             raise
         self._last = state
-        if final:
-            self.files.write_json(_SHOWN, {"state": state, "experiment": self._pages.experiment})
+        shown = {"state": state if final else "", "experiment": self._pages.experiment}
+        if self.files.read_value(_SHOWN, _SHOWN_SHAPE) != shown:
+            self.files.write_json(_SHOWN, shown)
         return written
+
+    def _fast(self) -> AbstractContextManager[None]:
+        """The store's own database can be written again. Another one may have runs of other programs."""
+        return forced_to_disk_at_the_end(self.uri) if self._is_own() else nullcontext()
+
+    def _is_own(self) -> bool:
+        store = self.files.store
+        return "://" not in store and file_of(self.uri) == Path(os.path.abspath(store), "mlflow.db")
 
     def command(self, *words: str) -> str:
         """The command that syncs this store and database."""
         store = self.files.store
-        is_own = "://" not in store and file_of(self.uri) == Path(os.path.abspath(store), "mlflow.db")
         named = [] if store == "results" else ["--store", store]
-        named += [] if is_own or has_secret(self.uri) else ["--mlflow", self.uri]
+        named += [] if self._is_own() or has_secret(self.uri) else ["--mlflow", self.uri]
         return shlex.join(["mislabel", "sync", *words, *named])
 
     @contextmanager

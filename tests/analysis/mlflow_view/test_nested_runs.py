@@ -3,13 +3,12 @@
 import gc
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
 import mislabel
 from mislabel.analysis.mlflow_view import nested_runs as module
-from mislabel.analysis.mlflow_view.nested_runs import Results, finals_of, points_of
+from mislabel.analysis.mlflow_view.results import Results
 from mislabel.analysis.mlflow_view.view import View
 from mislabel.sweeps.store.store import Store
 from tests.analysis.mlflow_view.shown import MLFLOWS_OWN_WARNINGS, client_of, nested_runs, runs_table
@@ -31,17 +30,6 @@ def test_a_curve_ends_where_the_first_run_was_stopped_in_the_mean_of_the_tables(
     assert shown.data.metrics["loss_std"] == pytest.approx(row["std"])
 
 
-def test_values_that_are_not_finite_are_not_written() -> None:
-    curves = pd.DataFrame({"loss": [8.0, np.nan, 2.0], "margin": [np.nan] * 3}, index=[0, 1, 2])
-    finals = finals_of(pd.DataFrame({"loss": [1.0, 3.0, np.inf], "margin": [np.nan, -np.inf, np.nan]}))
-    points = list(points_of(finals, curves, (1000, 3000), 2, most=50))
-    assert [(p.metric, p.value, p.time, p.step) for p in points] == [
-        ("loss", 8.0, 1000, 0),
-        ("loss", 2.0, 3000, 2),
-        ("loss_std", pytest.approx(2**0.5), 3000, 2),
-    ]
-
-
 def test_thinned_curves_keep_both_ends_and_the_limit(store: Store, uri: str) -> None:
     parameters = {"x": {"values": [0.0, 1.0]}, "rate": 0.05, "steps": 60, "frames": 61, "spacing": "linear"}
     files = run(store, parameters=parameters, track={"points": 7}).files
@@ -55,13 +43,6 @@ def test_thinned_curves_keep_both_ends_and_the_limit(store: Store, uri: str) -> 
         assert shown.data.metrics["loss"] == pytest.approx(means[shown.data.tags["mislabel.cell"]])
 
 
-def test_only_the_ends_of_a_flat_stretch_are_written() -> None:
-    curves = pd.DataFrame({"accuracy": [0.5, 0.7, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]})
-    finals = finals_of(pd.DataFrame({"accuracy": [1.0]}))
-    points = [(p.step, p.value) for p in points_of(finals, curves, (0, 9), 9, most=50)]
-    assert points == [(0, 0.5), (1, 0.7), (2, 0.9), (3, 1.0), (9, 1.0)]
-
-
 def test_memory_does_not_depend_on_the_number_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of a single run are large, so they are made for a few runs at a time."""
     monkeypatch.setattr(module, "_RUNS_AT_ONCE", 10)
@@ -69,7 +50,8 @@ def test_memory_does_not_depend_on_the_number_of_runs(tmp_path: Path, monkeypatc
     for seeds in (10, 30):
         results = Results(run(Store(str(tmp_path / str(seeds))), seeds=seeds, track={"per": "run"}).files)
         most[seeds] = 0
-        for i, _ in enumerate(results.nested_runs(list(results.digests))):
+        stages = results.stages(final=True)
+        for i, _ in enumerate(module.nested_runs(results, stages, list(stages), brief=False)):
             if i % 5 == 0:
                 tables = sum(type(each) is pd.DataFrame for each in gc.get_objects())
                 most[seeds] = max(most[seeds], tables)
