@@ -29,6 +29,7 @@ _SPARSEST = 4
 _DONE = "done"
 _DIVERGED = "diverged"
 _STOPPED = "stopped"
+_RUNNING = "running"
 
 Missing = Literal["drop", "poison"]
 """What a missing value does: `drop` leaves it out; `poison` makes the whole result missing."""
@@ -199,7 +200,8 @@ def curve_table(runs: "pd.DataFrame", frames: Sequence[Frames], by: Sequence[str
     """The statistics of `summaries` for each row and step, and the number of `runs` with a value at that step.
 
     `stopped` is the number of runs of the row that were stopped before the step, and `diverged` the number of those
-    that had diverged. Where these are not 0, the mean is over the remaining runs, which are the better ones.
+    that had diverged. Where these are not 0, the mean is over the remaining runs, which are the better ones. `running`
+    is the number of runs that are still training and have not reached the step.
     """
     import pandas as pd
 
@@ -212,6 +214,7 @@ def curve_table(runs: "pd.DataFrame", frames: Sequence[Frames], by: Sequence[str
     ended = {
         "stopped": rows.count_before(runs["status"] == _STOPPED, runs["step"], steps),
         "diverged": rows.count_before(runs["status"] == _DIVERGED, runs["step"] - 1, steps),
+        "running": rows.count_before(runs["status"] == _RUNNING, runs["step"], steps),
     }
     names = ["mean", "std", "n", "low", "high", *(["runs"] if "cell_id" in by else ["cells", "runs"])]
     places: slice | np.ndarray = slice(None)

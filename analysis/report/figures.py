@@ -18,6 +18,7 @@ from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.formatting import count
 from mislabel.sweeps.statistics import curve_table
+from mislabel.sweeps.store.running import RUNNING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +50,8 @@ def curve_figure(
 
     Lines differ in colour by the first parameter of `by` and in markers by the second. The default is the two most
     important parameters, or the first two of the spec if importances can't be estimated. Metrics default to the
-    objectives. A line is dashed where runs were stopped or diverged: its mean is then over the remaining runs.
+    objectives. A line is dashed where runs were stopped, diverged or are still training: its mean is then over
+    the remaining runs.
     """
     from matplotlib.figure import Figure
 
@@ -158,7 +160,7 @@ def _draw_lines(axis: "Axes", sweep: SweepTables, metric: str, runs: pd.DataFram
     is_share = metric.endswith(_SHARES) and all(own.min(initial=0) >= 0 and own.max(initial=1) <= 1 for own in values)
     if is_share:
         table = table.assign(low=table["low"].clip(lower=0), high=table["high"].clip(upper=1))
-    remaining = (table["stopped"] > 0) | (table["diverged"] > 0)
+    remaining = (table["stopped"] > 0) | (table["diverged"] > 0) | (table["running"] > 0)
     alpha = 0.15 if len(_drawn(table, by)) <= _FEW_LINES else 0.05
     for rows, look in _lines(table, by):
         fewer = remaining[rows.index].to_numpy()
@@ -170,7 +172,10 @@ def _draw_lines(axis: "Axes", sweep: SweepTables, metric: str, runs: pd.DataFram
         axis.fill_between(rows["step"], rows["low"], rows["high"], color=look["color"], alpha=alpha, linewidth=0)
     notes = _left_out(table, by)
     ended = [f"{count(n, 'run')} {how}" for how in ("stopped", "diverged") if (n := int((runs["status"] == how).sum()))]
-    if remaining.any():
+    if training := int((runs["status"] == RUNNING).sum()):
+        are = "run is" if training == 1 else "runs are"
+        notes.append(f"{training:,} {are} still training; dashed: the mean is over those that reached the step.")
+    if remaining.any() and ended:
         notes.append(f"Dashed: the mean is over the remaining runs, which are the better ones ({', '.join(ended)}).")
     elif ended:
         notes.append(f"Lines end where their runs ended early ({', '.join(ended)}).")

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from mislabel.analysis.statistics.scans import EncodedTables
 from mislabel.sweeps.statistics import Frames
+from mislabel.sweeps.store.running import RUNNING
 from mislabel.sweeps.store.store import SweepFiles
 
 # Selecting more than this share of the runs does not save reading.
@@ -18,8 +19,8 @@ _FEW = 0.2
 def read_frames(files: SweepFiles, metric: str, runs: pd.DataFrame, total: int, where: Any = None) -> list[Frames]:
     """The metric of these runs in all frames that satisfy `where`, a pyarrow expression on `curves`.
 
-    `runs` has a row per run with `run_id` and `cell_id`. If there are few of the sweep's `total`, row groups without
-    their cells are not read.
+    `runs` has a row per run with `run_id`, `cell_id` and `status`. If there are few of the sweep's `total`, row groups
+    without their cells are not read.
     """
     if 0 < len(runs) < _FEW * total:
         has_cells = "cell_id" in files.columns("curves")
@@ -28,10 +29,13 @@ def read_frames(files: SweepFiles, metric: str, runs: pd.DataFrame, total: int, 
         # The ends are compared with the row groups' statistics.
         near = (column >= chosen[0]) & (column <= chosen[-1]) & column.isin(pa.array(chosen, pa.string()))
         where = near if where is None else where & near
-    table = EncodedTables(files).read("curves", ["run_id", "step", metric], where)
+    names = ["run_id", "step", metric]
+    tables = [EncodedTables(files).read("curves", names, where)]
+    if (runs["status"] == RUNNING).any() and (rows := files.read_running("curves", names, where)) is not None:
+        tables.append(rows.set_column(0, "run_id", rows["run_id"].combine_chunks().dictionary_encode()))
     known = pa.array(runs["run_id"], pa.string())
     found, last, place = [], None, np.empty(0, np.int32)
-    for batch in table.to_batches():
+    for batch in (batch for table in tables if table.num_rows for batch in table.to_batches()):
         ids = batch["run_id"]
         if last is None or not ids.dictionary.equals(last):  # batches of a row group share their dictionary
             last = ids.dictionary

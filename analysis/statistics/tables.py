@@ -60,8 +60,14 @@ class SweepTables:
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """One row per run and measured step."""
+        """One row per run and measured step, also of runs that are still training."""
         return self.read("curves")
+
+    @cached_property
+    def running(self) -> pd.DataFrame:
+        """One row per run that is still training: like `runs`, and `trained_steps`, `updated_at`, `expected_end`."""
+        found: pd.DataFrame = self.files.running().to_pandas()
+        return found
 
     @cached_property
     def arrays(self) -> pd.DataFrame:
@@ -76,7 +82,7 @@ class SweepTables:
         if table not in TABLES:
             raise MislabelError(f"{table!r} is not a table; the tables are {', '.join(reversed(TABLES))}")
         condition = self._condition(table, where or {})
-        frame: pd.DataFrame = self.files.read(table, columns, condition).to_pandas()
+        frame: pd.DataFrame = self.files.read(table, columns, condition, running=table != "runs").to_pandas()
         return frame
 
     @property
@@ -119,7 +125,8 @@ class SweepTables:
 
         A run has no value after it was stopped early, nor from the step at which it diverged. `runs` counts the runs
         with a value. `stopped` and `diverged` count the runs that ended before the step: where they are not 0, the mean
-        is over the remaining runs, which are the better ones.
+        is over the remaining runs, which are the better ones. `running` counts the runs that are still training and
+        have not reached the step.
         """
         self.require_metric(metric)
         by = self._grouping(by)
@@ -177,14 +184,32 @@ class SweepTables:
         read = [*wanted, *(name for name in self.activity.reads if conditional and name not in wanted)]
         runs = self.read("runs", read, where)
         runs = runs[runs["status"].isin(WITH_RESULT)].reset_index(drop=True)
+        return self._masked(runs, wanted)
+
+    def _training_runs(self, columns: Sequence[str], where: Where | None) -> pd.DataFrame:
+        """The runs that are still training, with these columns. Inactive parameters are missing."""
+        rows = self.files.running()
+        if not rows.num_rows:
+            return pd.DataFrame(columns=list(columns))
+        condition = self._condition("runs", where or {})
+        runs: pd.DataFrame = (rows if condition is None else rows.filter(condition)).to_pandas()
+        return self._masked(runs, columns)
+
+    def _masked(self, runs: pd.DataFrame, wanted: Sequence[str]) -> pd.DataFrame:
+        """These columns of the runs, without the values of inactive parameters."""
+        conditional = [name for name in wanted if name in self.activity.conditions]
         values = {name: runs[name].to_numpy() for name in self.activity.reads if conditional}
         for name in conditional:
             runs[name] = masked(runs[name], self.activity.column(name, values, len(runs)))
-        return runs[wanted]
+        return runs[list(wanted)]
 
     def curve_runs(self, columns: Sequence[str] = (), where: Where | None = None) -> pd.DataFrame:
-        """The runs whose frames are in curves, with these columns."""
-        return self.ended_runs(columns, where)
+        """The runs whose frames are in curves, with these columns: ended ones and those that are still training."""
+        ended = self.ended_runs(columns, where)
+        training = self._training_runs(list(ended.columns), where)
+        training = training[~training["run_id"].isin(ended["run_id"])]
+        both = [runs for runs in (ended, training) if len(runs)]
+        return pd.concat(both, ignore_index=True) if len(both) > 1 else (both or [ended])[0].reset_index(drop=True)
 
     def frames(self, metric: str, runs: pd.DataFrame, where: Where | None = None) -> list[Frames]:
         """The metric of these runs in all frames, or in those that `where` selects."""
@@ -273,8 +298,9 @@ class SweepTables:
         if elsewhere:
             for name in elsewhere:
                 self.require_column("runs", name)
-            ids = self.read("runs", ["run_id"], elsewhere)["run_id"]
-            conditions.append(pc.field("run_id").isin(pa.array(ids.tolist(), pa.string())))
+            ids = self.read("runs", ["run_id"], elsewhere)["run_id"].tolist()
+            ids += self._training_runs(["run_id"], elsewhere)["run_id"].tolist()
+            conditions.append(pc.field("run_id").isin(pa.array(ids, pa.string())))
         return reduce(and_, conditions) if conditions else None
 
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from mislabel.sweeps.errors import LeaseLostError, StoreError
 from mislabel.sweeps.run.record import Record
+from mislabel.sweeps.store.running import RUNNING
 from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.pack import Frame, Label
 from mislabel.tasks.task import Task
@@ -97,7 +98,7 @@ class LiveRows:
         """Rows of `runs` for running runs."""
         rows = self._record.last_rows(runs, self._task, self._device).drop_columns(["finished_at", "error"])
         rows = rows.set_column(
-            rows.column_names.index("status"), "status", pa.array(["running"] * len(runs), pa.string())
+            rows.column_names.index("status"), "status", pa.array([RUNNING] * len(runs), pa.string())
         )
         ends = [
             self._expected_end(run, steps[run], last) for run, last in zip(runs, rows["steps"].to_pylist(), strict=True)

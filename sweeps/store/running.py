@@ -25,7 +25,8 @@ from mislabel.sweeps.store.parts import TABLES, parquet
 from mislabel.sweeps.store.upkeep import Upkeep
 
 _log = logging.getLogger(__name__)
-FOLDER = "running"
+FOLDER = RUNNING = "running"
+"""The folder, and the `status` of its runs. It is no status of `runs`, which contains ended runs only."""
 
 
 class Running(Upkeep):
@@ -82,17 +83,34 @@ class Running(Upkeep):
         """The table; with `running`, also the rows of runs that are still training. See `Tables.read`."""
         # The running rows are read first: a run that ends meanwhile is among the final rows, and counts once.
         parts = self._running_parts() if running else {}
-        if not parts:
-            return super().read(table, columns, where, each_run_once)
-        wanted = None if columns is None else list(dict.fromkeys([*columns, "run_id"]))
-        rows = {name: self._running_rows(table, name, wanted, where) for name in parts}
+        rows = self._all_running_rows(table, parts, columns, where)
         final = super().read(table, columns, where, each_run_once)
-        tables = [final] if final.num_rows else []
-        for name, runs in _counting(parts, self._ended()).items():
+        found = self._counting_rows(parts, rows, columns) if parts else []
+        tables = [final] if final.num_rows or not found else []
+        return pa.concat_tables([*tables, *found], promote_options="permissive")
+
+    def read_running(self, table: str, columns: Sequence[str], where: Any = None) -> pa.Table | None:
+        """The rows of runs that are still training; None if there are none."""
+        parts = self._running_parts()
+        found = self._counting_rows(parts, self._all_running_rows(table, parts, columns, where), columns)
+        return pa.concat_tables(found, promote_options="permissive") if found else None
+
+    def _all_running_rows(
+        self, table: str, parts: Iterable[str], columns: Sequence[str] | None, where: Any
+    ) -> dict[str, pa.Table | None]:
+        wanted = None if columns is None else list(dict.fromkeys([*columns, "run_id"]))
+        return {name: self._running_rows(table, name, wanted, where) for name in parts}
+
+    def _counting_rows(
+        self, parts: Mapping[str, pa.Table], rows: Mapping[str, pa.Table | None], columns: Sequence[str] | None
+    ) -> list[pa.Table]:
+        """The rows of each file that count, now."""
+        tables = []
+        for name, runs in _counting(parts, self._ended()).items() if parts else ():
             if (found := rows[name]) is not None and runs:
                 found = found.filter(_among(runs))
                 tables.append(found if columns is None else found.select(list(columns)))
-        return pa.concat_tables(tables, promote_options="permissive") if tables else final
+        return tables
 
     def _ended(self) -> frozenset[str]:
         """The runs that have a result."""

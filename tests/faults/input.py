@@ -122,8 +122,8 @@ NUMBERS = [
 OTHERS: list[Any] = [None, True, False, [], {}, [[]], [None], {"a": {"b": {"c": []}}}, {1: 2}, {None: None}, {True: 1}]
 KEYS = [
     "name", "task", "method", "metric", "parameters", "exclude", "seeds", "early_terminate", "budget", "resources",
-    "track", "zip", "try_first", "baselines", "start_from", "keep", "quick", "values", "min", "max", "points", "step", "scale",
-    "when", "grid", "goal", "count", "first", "up_to", "type", "min_steps", "eta", "per", "cells", "runs", "wall",
+    "track", "zip", "try_first", "baselines", "start_from", "keep", "quick", "values", "min", "max", "points", "step",
+    "scale", "when", "grid", "goal", "count", "first", "up_to", "type", "min_steps", "eta", "per", "cells", "runs", "wall",
     "failures", "cpu", "gpu", "pack", "startup", "population", "seed", "x", "rate", "width", "level", "surface",
     "tilted", "steps", "frames", "snapshots", "precision", "spacing", "loss", "__class__", "__proto__",
 ]  # fmt: skip

@@ -240,7 +240,7 @@ def test_all_seeds_of_a_stopped_cell_stop_at_their_next_frame(wanted: EarlyTermi
 
 
 @every_rule
-@settings(max_examples=100)
+@examples(100)
 @given(simulation=simulations)
 def test_no_cell_has_both_stopped_runs_and_runs_that_are_trained_to_the_end(
     wanted: EarlyTerminate, simulation: Simulation
