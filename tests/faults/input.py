@@ -123,8 +123,8 @@ OTHERS: list[Any] = [None, True, False, [], {}, [[]], [None], {"a": {"b": {"c": 
 KEYS = [
     "name", "task", "method", "metric", "parameters", "exclude", "seeds", "early_terminate", "budget", "resources",
     "track", "zip", "try_first", "baselines", "start_from", "keep", "quick", "values", "min", "max", "points", "step",
-    "scale", "when", "grid", "goal", "count", "first", "up_to", "type", "min_steps", "eta", "per", "cells", "runs", "wall",
-    "failures", "cpu", "gpu", "pack", "startup", "population", "seed", "x", "rate", "width", "level", "surface",
+    "scale", "when", "grid", "goal", "count", "first", "up_to", "type", "min_steps", "eta", "per", "cells", "runs",
+    "wall", "failures", "cpu", "gpu", "pack", "startup", "population", "seed", "x", "rate", "width", "level", "surface",
     "tilted", "steps", "frames", "snapshots", "precision", "spacing", "loss", "__class__", "__proto__",
 ]  # fmt: skip
 
