@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,10 @@ def cost_of_live_rows() -> Iterator[Figure]:
         live, spent, writes = worker._live_rows, 0.0, 0
         write = live.write
 
-        def timed(*words: Any) -> None:
+        def timed(steps: Mapping[str | int, int]) -> None:
             nonlocal spent, writes
             began = time.perf_counter()
-            write(*words)
+            write(steps)
             spent += time.perf_counter() - began
             writes += 1
 

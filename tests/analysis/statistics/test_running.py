@@ -1,6 +1,6 @@
 """Curves, tables and figures of a sweep whose runs are still training."""
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +12,7 @@ from mislabel.sweeps.run.worker import Worker
 from mislabel.sweeps.store.store import Store
 from tests.bowls import CPU, orders_of, prepared, run
 
-VALUES = {
+VALUES: dict[str, Any] = {
     "parameters": {"x": {"values": [0.0, 1.0, 2.0]}, "steps": 40, "frames": 11, "snapshots": 2},
     "seeds": 2,
     "resources": {"pack": 2},
@@ -73,7 +73,7 @@ def test_cells_count_ended_runs_only(training: Launch, store: Store) -> None:
     assert mislabel.load(store.address, "bowls").cells("loss")["x"].tolist() == [0.0]
 
 
-def test_a_figure_says_how_many_runs_are_still_training(training: Launch, store: Store, tmp_path: Path) -> None:
+def test_a_figure_says_how_many_runs_are_still_training(training: Launch, store: Store) -> None:
     figure = curve_figure(mislabel.load(store.address, "bowls"), ["loss"], ["x"])
     assert "2 runs are still training" in figure.get_supxlabel().replace("\n", " ")
     labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]

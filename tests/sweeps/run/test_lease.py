@@ -246,7 +246,8 @@ def test_a_holder_does_not_use_a_generation_that_was_used_and_removed(files: Swe
 def test_a_driver_that_was_paused_before_it_took_the_lease_takes_the_newest(
     files: SweepFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, looked = module.newest_generation, []
+    real = module.newest_generation
+    looked: list[int] = []
 
     def newest(files: SweepFiles) -> int:
         found = real(files)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -17,7 +18,10 @@ from mislabel.sweeps.store.store import Store, SweepFiles
 from mislabel.tasks.pack import Frame, Label
 from tests.bowls import BOWL, CPU, curves_of, orders_of, prepared, run
 
-LONG = {"parameters": {"x": {"values": [0.0, 1.0, 2.0]}, "steps": 40, "frames": 11, "snapshots": 2}, "seeds": 2}
+LONG: dict[str, Any] = {
+    "parameters": {"x": {"values": [0.0, 1.0, 2.0]}, "steps": 40, "frames": 11, "snapshots": 2},
+    "seeds": 2,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +122,7 @@ def test_a_stopped_sweep_still_shows_its_rows(store: Store) -> None:
 
 
 def test_rows_of_a_pack_that_fails_are_removed(store: Store) -> None:
-    values = {**LONG, "parameters": {**LONG["parameters"], "trouble": 1}}  # type: ignore[dict-item]
+    values = {**LONG, "parameters": {**LONG["parameters"], "trouble": 1}}
     files = run(store, **values).files
     assert set(files.read("runs")["status"].to_pylist()) == {"failed"}
     assert files.running().num_rows == 0
