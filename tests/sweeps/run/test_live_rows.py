@@ -158,12 +158,8 @@ def test_a_damaged_file_is_reported_and_left_out(store: Store, table: str, messa
     launch, _ = half_way(store)
     (path,) = (Path(launch.files.address) / FOLDER / table).glob("*.parquet")
     path.write_bytes(b"PAR1 no")
-    assert rows_or_none(launch.files) == 0
+    assert launch.files.read("curves", running=True).num_rows == 0
     assert any(path.name in message for message in messages)
-
-
-def rows_or_none(files: SweepFiles) -> int:
-    return files.read("curves", running=True).num_rows
 
 
 def test_a_store_that_can_not_be_written_does_not_end_the_pack(store: Store, messages: list[str]) -> None:
@@ -178,7 +174,7 @@ def test_rows_are_written_less_often_if_writing_is_slow(store: Store, monkeypatc
     launch = prepared(store, **LONG)
     order = orders_of(launch)[0]
     clock = [1000.0]
-    monkeypatch.setattr(live_rows.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("mislabel.sweeps.run.live_rows.time.monotonic", lambda: clock[0])
     for name, value in (("FIRST_SECONDS", 2.0), ("EVERY_SECONDS", 10.0), ("LONGEST_SECONDS", 60.0)):
         monkeypatch.setattr(live_rows, name, value)
 
@@ -207,7 +203,7 @@ def test_rows_are_written_less_often_if_writing_is_slow(store: Store, monkeypatc
 
 def test_the_expected_end_follows_from_the_steps_so_far(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(live_rows.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("mislabel.sweeps.run.live_rows.time.monotonic", lambda: clock[0])
     launch = prepared(store, **LONG)
     trained = Worker(orders_of(launch)[0], launch.files, CPU)
     while not (step := trained.pack_group.step):
