@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ SHORT = "/tmp"
 """The parent of a folder with sockets. Their paths have at most 107 characters, and TMPDIR may be long."""
 _PREFIX = "mislabel-"
 _LOCK = "lock"
+_ATTEMPTS, _PAUSE_SECONDS = 10, 0.3
 
 
 def make_private_folder() -> Path:
@@ -40,7 +42,7 @@ def private_folder(parent: str | None = None) -> Iterator[Path]:
     new = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=at))
     folder = new.with_name(new.name.removeprefix("."))
     with ExitStack() as held:
-        held.callback(shutil.rmtree, folder, ignore_errors=True)
+        held.callback(_remove, folder)
         held.enter_context(locked(new / _LOCK))
         new.rename(folder)
         yield folder
@@ -53,4 +55,23 @@ def _remove_leftovers(parent: Path) -> None:
             ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
             if ours and (folder / _LOCK).exists():
                 with locked(folder / _LOCK, wait=False):
-                    shutil.rmtree(folder, ignore_errors=True)
+                    _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder, its lock last: what can't be removed now is then recognized as a leftover later.
+
+    Processes of a Ray that was lost may still write files there for a moment.
+    """
+    for attempts_left in range(_ATTEMPTS - 1, -1, -1):
+        for path in folder.glob("*"):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != _LOCK:
+                path.unlink(missing_ok=True)
+        if [path.name for path in folder.glob("*")] in ([], [_LOCK]):
+            (folder / _LOCK).unlink(missing_ok=True)
+            with suppress(OSError):  # removed by another process, or a file was written since
+                folder.rmdir()
+            return
+        time.sleep(_PAUSE_SECONDS if attempts_left else 0.0)

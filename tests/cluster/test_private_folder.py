@@ -1,6 +1,11 @@
 import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 from mislabel.cluster.private_folder import make_private_folder, private_folder
 
@@ -56,3 +61,36 @@ def test_folders_of_killed_processes_are_removed_and_others_are_kept(tmp_path: P
     finally:
         running.kill()
         running.communicate()
+
+
+def test_a_folder_is_removed_while_others_still_write_there(tmp_path: Path) -> None:
+    """Like workers of a Ray that was lost. They end a moment later."""
+    writes = threading.Event()
+
+    def write(folder: Path) -> None:
+        for i in range(200):
+            with suppress(FileNotFoundError):
+                (folder / "ray").mkdir(exist_ok=True)
+                (folder / "ray" / f"log-{i}").write_text("x")
+            writes.set()
+            time.sleep(0.005)
+
+    with private_folder(str(tmp_path)) as folder:
+        writer = threading.Thread(target=write, args=(folder,))
+        writer.start()
+        writes.wait()
+    writer.join()
+    with private_folder(str(tmp_path)) as other:
+        assert list(tmp_path.iterdir()) == [other]
+
+
+def test_what_can_not_be_removed_is_removed_by_the_next_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched, private_folder(str(tmp_path)) as folder:
+        (folder / "ray").mkdir()
+        patched.setattr("mislabel.cluster.private_folder.shutil.rmtree", lambda *words, **options: None)
+        patched.setattr("mislabel.cluster.private_folder._PAUSE_SECONDS", 0.0)
+    assert folder.is_dir()
+    with private_folder(str(tmp_path)) as other:
+        assert list(tmp_path.iterdir()) == [other]

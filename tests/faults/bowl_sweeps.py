@@ -146,7 +146,8 @@ def kinds_of_files(store: str) -> dict[str, Any]:
     names: dict[str, set[str]] = defaultdict(set)
     for info in filesystem.arrow.get_file_info(fs.FileSelector(root, recursive=True)):
         path = Path(info.path).relative_to(root)
-        if info.type == fs.FileType.File and not {"launches", "revisions", "mlartifacts"} & {*path.parts}:
+        is_mlflows = path.name.lstrip(".").startswith("mlflow.") or "mlartifacts" in path.parts
+        if info.type == fs.FileType.File and not is_mlflows and not {"launches", "revisions"} & {*path.parts}:
             kind = path.with_name(f"{'.*' if path.name.startswith('.') else '*'}{path.suffix}")
             names[str(kind)].add(path.name.lstrip(".").partition(".")[0] if "proposals" in path.parts else path.name)
     found = {kind: len(files) for kind, files in names.items()}

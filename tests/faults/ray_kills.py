@@ -210,4 +210,4 @@ def assert_nothing_is_left(folder: Path, launches: list[Launch]) -> None:
     left = [path for launch in launches for path in launch.ray_folders if os.path.exists(path)]
     with suppress(FileNotFoundError):
         left += [path.name for path in (folder / "tmp").iterdir() if path.name.startswith((".mislabel", "mislabel"))]
-    assert left == []
+    assert left == [], f"left: {left}"
