@@ -74,7 +74,7 @@ def writing_a_report() -> Iterator[Figure]:
             "parameters": {
                 "noise_rate": {"min": 0.0, "max": 0.4}, "step_size": {"min": 0.01, "max": 1.0, "scale": "log"},
                 "init_scale": {"min": 0.01, "max": 1.0, "scale": "log"}, "dim": {"values": [5, 10]},
-                "samples": 20, "width": 10, "test_samples": 50, "steps": 100, "frames": 20,
+                "samples": 20, "width": 10, "test_samples": 60, "steps": 100, "frames": 20,
             },
         }  # fmt: skip
         path = Path(folder, "small.yaml")
