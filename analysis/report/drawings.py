@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from mislabel.analysis.report.figures import limit
 from mislabel.sweeps.formatting import value_text
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def history(cells: pd.DataFrame, metric: str, goal: str | None) -> str:
         left, right = axes.flat
         held = cells[cells["complete"]]
         left.scatter(held.index, held["mean"], s=14, color=ACCENT, alpha=0.55, linewidth=0, rasterized=_many(held))
+        _draw_stopped(left, cells.index.to_series(), cells)
         if goal is not None:
             best = held["mean"].cummin() if goal == "minimize" else held["mean"].cummax()
             left.step(best.index, best, where="post", color=SECOND, linewidth=1.5, label="best so far")
@@ -74,8 +76,10 @@ def history(cells: pd.DataFrame, metric: str, goal: str | None) -> str:
 
 
 def slices(cells: pd.DataFrame, metric: str, dimensions: Sequence[Dimension]) -> str:
-    """The metric of each cell over each parameter. For listed values, a line connects the means at each value."""
-    held = cells[cells["complete"]]
+    """The metric of each cell over each parameter. For listed values, a line connects the means at each value.
+
+    If cells were stopped early, there is no line: the means would be those of the better cells.
+    """
     down = -(-len(dimensions) // _ACROSS)
     across = max(2, -(-len(dimensions) // down))
 
@@ -83,14 +87,16 @@ def slices(cells: pd.DataFrame, metric: str, dimensions: Sequence[Dimension]) ->
         for axis in axes.flat[len(dimensions) :]:
             axis.set_visible(False)
         for axis, dimension in zip(axes.flat, dimensions, strict=False):
-            own = held[held[dimension.name].notna()]
-            positions = _positions(own[dimension.name], dimension)
+            known = cells[cells[dimension.name].notna()]
+            every = _positions(known[dimension.name], dimension)
+            own, positions = known[known["complete"]], every[known["complete"]]
             if dimension.categorical:
-                levels = sorted(own[dimension.name].unique(), key=str)
+                levels = sorted(known[dimension.name].unique(), key=str)
                 axis.set_xticks(range(len(levels)), map(str, levels))
                 axis.set_xlim(-0.6, len(levels) - 0.4)
             axis.scatter(positions, own["mean"], s=12, color=ACCENT, alpha=0.45, linewidth=0, rasterized=_many(own))
-            if dimension.listed:
+            _draw_stopped(axis, every, known)
+            if dimension.listed and not (cells["stopped"] > 0).any():
                 means = own["mean"].groupby(positions).mean()
                 axis.plot(means.index, means, "o-", color=SECOND, linewidth=1.3, markersize=3.5)
             dimension.set_scale(axis)
@@ -106,6 +112,7 @@ def slices(cells: pd.DataFrame, metric: str, dimensions: Sequence[Dimension]) ->
 
 def contour(cells: pd.DataFrame, metric: str, x: Dimension, y: Dimension) -> str:
     """The metric over two parameters: a heat map if both are listed, else contours between the cells."""
+    from matplotlib.patches import Rectangle
     from matplotlib.tri import Triangulation
 
     held = cells[cells["complete"] & cells[x.name].notna() & cells[y.name].notna()]
@@ -113,8 +120,16 @@ def contour(cells: pd.DataFrame, metric: str, x: Dimension, y: Dimension) -> str
     def draw(axes: np.ndarray) -> None:
         (axis,) = axes.flat
         if x.listed and y.listed:
-            table = held.pivot_table(index=y.name, columns=x.name, values="mean", aggfunc="mean")
+            every = cells[cells[x.name].notna() & cells[y.name].notna()]
+            rows, columns = sorted(every[y.name].unique()), sorted(every[x.name].unique())
+            means = held.pivot_table(index=y.name, columns=x.name, values="mean", aggfunc="mean")
+            table = means.reindex(index=rows, columns=columns)
             shown = axis.pcolormesh(np.ma.masked_invalid(table.to_numpy()), cmap="viridis", rasterized=True)
+            diverged = every[every["diverged"] > 0]
+            for at in {
+                (columns.index(a), rows.index(b)) for a, b in zip(diverged[x.name], diverged[y.name], strict=True)
+            }:
+                axis.add_patch(Rectangle(at, 1, 1, fill=False, hatch="///", edgecolor=FAINT, linewidth=0))
             for along, dimension, levels in (("x", x, table.columns), ("y", y, table.index)):
                 at = range(0, len(levels), max(1, len(levels) // 8))
                 getattr(axis, f"set_{along}ticks")([i + 0.5 for i in at], [value_text(levels[i], digits=3) for i in at])
@@ -160,7 +175,8 @@ def importances(table: pd.DataFrame) -> str:
         if len(metrics) > 1:
             axis.legend(loc="lower right")
 
-    return _drawn(draw, 4.9, max(1.6, 0.9 + 0.36 * len(table)))
+    left = 0.3 + 0.075 * max(len(str(name)) for name in table["parameter"])
+    return _drawn(draw, 4.9, max(1.6, 0.9 + 0.36 * len(table)), left=left)
 
 
 def front(cells: pd.DataFrame, objectives: Sequence[str]) -> str:
@@ -191,11 +207,12 @@ def curves(tables: Mapping[str, pd.DataFrame], metric: str) -> str:
             groups = list(table.groupby("group", sort=False, observed=True))
             for i, (label, rows) in enumerate(groups):
                 colour: Any = matplotlib.colormaps["viridis"](0.35 + 0.45 * i / max(1, len(groups) - 1))
-                whole = rows[rows["runs"] >= rows["runs"].iloc[0]]
+                whole = rows[rows["stopped"] + rows["diverged"] == 0]
                 fewer = rows[rows["step"] >= whole["step"].max()] if len(whole) < len(rows) else rows.head(0)
                 axis.plot(whole["step"], whole["mean"], color=colour, linewidth=1.6, label=str(label))
                 axis.plot(fewer["step"], fewer["mean"], "--", color=colour, linewidth=1.2)
                 axis.fill_between(rows["step"], rows["low"], rows["high"], color=colour, alpha=0.18, linewidth=0)
+            limit(axis, table)
             if table["step"].max() > 100:
                 axis.set_xscale("symlog", linthresh=1)
             axis.set_title(title, loc="left")
@@ -243,15 +260,22 @@ def parallel(cells: pd.DataFrame, metric: str, goal: str | None, dimensions: Seq
 
 def _drawn(
     draw: Callable[[np.ndarray], None], width: float, height: float, down: int = 1, across: int = 1,
-    sharey: bool = False, widths: Sequence[float] | None = None,
+    sharey: bool = False, widths: Sequence[float] | None = None, left: float = 0.75,
 ) -> str:  # fmt: skip
-    """SVG text with the page's colours and with ids that are unique in the page."""
+    """SVG text with the page's colours and with ids that are unique in the page. `left` is a margin in inches.
+
+    Margins are fixed: matplotlib's layout engines draw everything twice to find them.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
+    margins = {
+        "left": left / width, "right": 1 - 0.2 / width, "bottom": 0.5 / height, "top": 1 - 0.32 / height,
+        "wspace": (0.25 if sharey else 0.75) * across / (width - left), "hspace": 0.6 * down / height,
+    }  # fmt: skip
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        draw(figure.subplots(down, across, squeeze=False, sharey=sharey, width_ratios=widths))
+        figure = Figure(figsize=(width, height))
+        draw(figure.subplots(down, across, squeeze=False, sharey=sharey, width_ratios=widths, gridspec_kw=margins))
         file = io.StringIO()
         figure.savefig(file, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
     text = file.getvalue()
@@ -263,6 +287,14 @@ def _drawn(
     head, rest = text.split(">", 1)
     head = re.sub(r'\s(width|height)="[^"]*"', "", head)
     return f'{head} role="img" style="max-width: {width * 96:.0f}px">{rest}'
+
+
+def _draw_stopped(axis: "Axes", positions: "pd.Series[Any]", cells: pd.DataFrame) -> None:
+    """Draw the cells that were stopped early as hollow dots."""
+    stopped = cells["stopped"] > 0
+    held = cells[stopped]
+    axis.scatter(positions[stopped], held["mean"], s=12, facecolor="none", edgecolor=FAINT, linewidth=0.7,
+                 rasterized=_many(held))  # fmt: skip
 
 
 def _many(cells: pd.DataFrame) -> bool:

@@ -17,7 +17,7 @@ from mislabel.analysis.report.levels import levels_of
 from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.formatting import count
-from mislabel.sweeps.statistics import curve_table
+from mislabel.sweeps.statistics import Frames, curve_table
 from mislabel.sweeps.store.running import RUNNING
 
 if TYPE_CHECKING:
@@ -156,10 +156,7 @@ def _draw_lines(axis: "Axes", sweep: SweepTables, metric: str, runs: pd.DataFram
     sweep.require_metric(metric)
     frames = sweep.frames(metric, runs)
     table = curve_table(runs, frames, by)
-    values = [some.value[np.isfinite(some.value)] for some in frames]
-    is_share = metric.endswith(_SHARES) and all(own.min(initial=0) >= 0 and own.max(initial=1) <= 1 for own in values)
-    if is_share:
-        table = table.assign(low=table["low"].clip(lower=0), high=table["high"].clip(upper=1))
+    table = with_clipped_band(table, metric, frames)
     remaining = (table["stopped"] > 0) | (table["diverged"] > 0) | (table["running"] > 0)
     alpha = 0.15 if len(_drawn(table, by)) <= _FEW_LINES else 0.05
     for rows, look in _lines(table, by):
@@ -179,7 +176,7 @@ def _draw_lines(axis: "Axes", sweep: SweepTables, metric: str, runs: pd.DataFram
         notes.append(f"Dashed: the mean is over the remaining runs, which are the better ones ({', '.join(ended)}).")
     elif ended:
         notes.append(f"Lines end where their runs ended early ({', '.join(ended)}).")
-    if _limit(axis, table):
+    if limit(axis, table):
         notes.append("Values far above all others are outside of the axis.")
     steps = sorted(table["step"].unique())
     # The first steps are closer to each other than evenly spaced steps would be.
@@ -189,7 +186,15 @@ def _draw_lines(axis: "Axes", sweep: SweepTables, metric: str, runs: pd.DataFram
     return notes
 
 
-def _limit(axis: "Axes", table: pd.DataFrame) -> bool:
+def with_clipped_band(table: pd.DataFrame, metric: str, frames: Sequence[Frames]) -> pd.DataFrame:
+    """The table with intervals inside [0, 1] if the metric is a share, such as an accuracy."""
+    values = [some.value[np.isfinite(some.value)] for some in frames]
+    if not metric.endswith(_SHARES) or any(own.min(initial=0) < 0 or own.max(initial=1) > 1 for own in values):
+        return table
+    return table.assign(low=table["low"].clip(lower=0), high=table["high"].clip(upper=1))
+
+
+def limit(axis: "Axes", table: pd.DataFrame) -> bool:
     """Choose the limits of the axis without outlying values, such as those of a run that is about to diverge."""
     means = table["mean"].dropna().abs()
     if means.empty:

@@ -4,7 +4,6 @@ The report is written from the store alone and at any time: also for a sweep tha
 whose runs all failed.
 """
 
-import itertools
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -15,12 +14,15 @@ import pandas as pd
 
 from mislabel.analysis.report import drawings, html, sections
 from mislabel.analysis.report.drawings import Dimension
+from mislabel.analysis.report.figures import with_clipped_band
+from mislabel.analysis.report.levels import levels_of
+from mislabel.analysis.report.text_tables import text_rows
 from mislabel.analysis.statistics.checkout import commits, modified
-from mislabel.analysis.statistics.ranking import COUNTS, ranked
+from mislabel.analysis.statistics.ranking import ranked
 from mislabel.analysis.statistics.tables import SweepTables
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.formatting import count, duration, value_text, with_interval
-from mislabel.sweeps.statistics import comparable, curve_table, mean
+from mislabel.sweeps.statistics import comparable, curve_table
 from mislabel.sweeps.store.outcome import Status
 
 if TYPE_CHECKING:
@@ -91,16 +93,9 @@ class Report:
         if not self.metrics:
             return html.section("Results", html.paragraph("No run has a result. See Failures below."))
         table = self.ranking
-        hidden = {name for name in ("diverged", "stopped") if not table[name].any()}
-        counts = [name for name in COUNTS if name not in hidden and not (name == "step" and "stopped" in hidden)]
-        varying = [name for name in self.sweep.varying if name in table]
-        first = [row for _, row in table.head(_BEST).iterrows()]
-        rows = [
-            [*(value_text(row[name]) for name in (*varying, *counts)), *(_interval(row, m) for m in self.metrics)]
-            for row in first
-        ]
-        marked = [bool(row.get("front", False)) for row in first]
-        header = [*varying, *({"runs": "seeds", "step": "at step"}.get(name, name) for name in counts), *self.metrics]
+        first = table.head(_BEST)
+        header, rows = text_rows(first.drop(columns="front", errors="ignore"))
+        marked = first["front"].tolist() if "front" in first else []
         more = f"The first {_BEST} of {len(table):,} cells. " if len(table) > _BEST else ""
         note = html.paragraph(more + ("Marked cells are on the Pareto front. " if any(marked) else ""))
         title = "Best cells" if self.goal else "Cells"
@@ -111,12 +106,12 @@ class Report:
         table = self.ranking
         if self.goal is None or "front" in table:
             return ""
-        cells = self.sweep.cells(self.metric, by="cell_id")
-        complete = table[table["cell_id"].isin(cells.loc[comparable(cells), "cell_id"])]
+        complete = table[table["cell_id"].isin(self.cells.loc[self.cells["complete"], "cell_id"])]
         if complete.empty:
             return ""
         best = complete.iloc[0]
-        at = ", ".join(f"{name} = {value_text(best[name])}" for name in self.sweep.varying)
+        active = [name for name in self.sweep.varying if not pd.isna(best[name])]
+        at = ", ".join(f"{name} = {value_text(best[name])}" for name in active)
         text = f"Best {self.metric}: {_interval(best, self.metric)} over {count(best['runs'], 'seed')}"
         text += f", at {at}." if at else "."
         low, high = complete[f"{self.metric}_low"], complete[f"{self.metric}_high"]
@@ -138,48 +133,36 @@ class Report:
     def curves(self) -> str:
         if not self.metrics or self.ranking.empty:
             return ""
-        table = self.sweep.frames(self.metric)
-        if table["step"].nunique() < 2:
+        runs = self.sweep.curve_runs(self.sweep.varying)
+        frames = self.sweep.frames(self.metric, runs)
+        if len({step for some in frames for step in np.unique(some.step).tolist()}) < 2:
             return ""
         groupings = {}
         if self._by_importance:
             first = self._by_importance[0]
-            labels = table["cell_id"].map(self._labels(first))
-            groupings[f"by {first.name}, averaged over the other parameters"] = labels
+            title = f"by {first.name}, averaged over the other parameters"
+            groupings[title] = levels_of(runs[first.name], _MOST_LINES)
         if self.goal and len(self.ranking) > 1:
             best = self.ranking["cell_id"].iloc[0]
             names = ["all other cells", "best cell" if len(self.metrics) == 1 else "first cell of the front"]
-            rest = pd.Categorical(np.where(table["cell_id"] == best, names[1], names[0]), names)
-            groupings[f"{names[1]} and all others"] = pd.Series(rest, table.index)
+            rest = pd.Categorical(np.where(runs["cell_id"] == best, names[1], names[0]), names)
+            groupings[f"{names[1]} and all others"] = pd.Series(rest, runs.index)
         if not groupings:
-            groupings["mean over all cells"] = pd.Series("all cells", table.index)
+            groupings["mean over all cells"] = pd.Series("all cells", runs.index)
         shown = {}
         for title, groups in groupings.items():
-            grouped = table.assign(group=groups).dropna(subset=["group"])
-            found = curve_table(grouped, self.metric, ["group"])
+            found = curve_table(runs.assign(group=groups), frames, ["group"])
             if found["mean"].notna().any():
-                shown[title] = found[found["mean"].notna()]
+                shown[title] = with_clipped_band(found[found["mean"].notna()], self.metric, frames)
         if not shown:
             return ""
-        ended = self.runs["status"].isin([Status.STOPPED, Status.DIVERGED]).any()
-        note = " Dashed: some runs were stopped or diverged, and the mean is over the remaining runs." if ended else ""
-        caption = f"Mean and 95 % interval over seeds.{note}"
+        note = ""
+        if any((table["stopped"] + table["diverged"] > 0).any() for table in shown.values()):
+            note = (
+                " Dashed: some runs were stopped or diverged. The mean is over the others, which are the better ones."
+            )
+        caption = f"Mean and 95 % interval over seeds, after averaging within cells.{note}"
         return html.section(f"{self.metric} over training", html.figure(drawings.curves(shown, self.metric), caption))
-
-    def _labels(self, dimension: Dimension) -> "pd.Series[Any]":
-        """By cell: the parameter's value, or the quarter of its range, in order."""
-        cells = self.cells.dropna(subset=[dimension.name]).set_index("cell_id")[dimension.name]
-        if cells.nunique() <= _MOST_LINES:
-            levels = sorted(cells.unique(), key=lambda value: (isinstance(value, str), value))
-            order = [value_text(level) for level in levels]
-            labels = cells.map(dict(zip(levels, order, strict=True)))
-            return labels.astype(pd.CategoricalDtype(order, ordered=True))
-        if dimension.categorical:
-            return cells.where(cells.isin(cells.value_counts().index[:_MOST_LINES])).dropna().astype("category")
-        edges = np.unique(np.quantile(cells.astype(float), [0, 0.25, 0.5, 0.75, 1]))
-        names = [f"{value_text(float(a))} … {value_text(float(b))}" for a, b in itertools.pairwise(edges)]
-        parts = np.clip(np.searchsorted(edges, cells.astype(float), side="right") - 1, 0, len(names) - 1)
-        return pd.Series(pd.Categorical([names[part] for part in parts], names), cells.index)
 
     @cached_property
     def _study(self) -> "Cells":
@@ -189,18 +172,18 @@ class Report:
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """The cells in the order in which they started: active parameters, mean of the metric, whether it has one."""
+        """The cells in the order in which they started: active parameters, and the mean of the metric.
+
+        Cells that are not `complete` were stopped or diverged. Their mean is that of an earlier step or of fewer seeds.
+        """
         found = self._study
         table = pd.DataFrame({"cell_id": found.ids})
         for name in found.names:
             table[name] = pd.Series(found.values[name]).where(pd.Series(found.active[name], dtype=bool))
-        values = self.sweep.complete_values(self.metric, self.step)
-        means = table["cell_id"].map({cell: mean(own) for cell, own in values.items()}).astype(float)
-        return table.assign(mean=means, complete=means.notna())
-
-    @cached_property
-    def step(self) -> int | None:
-        return self.sweep.first_stop()
+        means = self.sweep.cells(self.metric, by="cell_id").set_index("cell_id")
+        means = means.assign(complete=comparable(means)).reindex(found.ids).reset_index(drop=True)
+        counted = means[["diverged", "stopped"]].fillna(0).astype(int)
+        return table.assign(mean=means["mean"], complete=means["complete"].fillna(False).astype(bool), **counted)
 
     @cached_property
     def dimensions(self) -> list[Dimension]:
@@ -242,16 +225,27 @@ class Report:
         shown = html.figure(drawings.importances(table), _how(table)) if table is not None else ""
         dimensions = self._by_importance if self.cells["complete"].sum() >= _FEWEST else []
         if len(dimensions) > 1:
-            caption = f"Mean {self.metric} by the two most important parameters{_at(self.step)}."
+            caption = f"Mean {self.metric} by the two most important parameters."
             if not (dimensions[0].listed and dimensions[1].listed):
                 caption += " Each dot is a cell."
+            elif (self.cells["diverged"] > 0).any():
+                caption += " Hatched: runs diverged."
             shown += html.figure(drawings.contour(self.cells, self.metric, *dimensions[:2]), caption)
         slices = ""
         if dimensions:
-            lines = " The line is the mean over the cells with that value." if any(d.listed for d in dimensions) else ""
+            has_lines = any(dimension.listed for dimension in dimensions) and not (self.cells["stopped"] > 0).any()
+            lines = " The line is the mean over the cells with that value." if has_lines else ""
             drawn = drawings.slices(self.cells, self.metric, dimensions[:_MOST_SLICES])
-            slices = html.figure(drawn, f"Each dot is a cell's mean over seeds{_at(self.step)}.{lines}")
+            slices = html.figure(drawn, f"{self._dots}{lines}")
         return html.section(f"What {self.metric} depends on", html.paragraph(why_not), html.pair(shown), slices)
+
+    @property
+    def _dots(self) -> str:
+        """What the dots of a drawing are."""
+        text = "Each dot is a cell's mean over seeds at the end of training."
+        if stopped := int((self.cells["stopped"] > 0).sum()):
+            text += f" Hollow: {count(stopped, 'cell')} stopped early, at their last common step. They are not judged."
+        return text
 
     def search(self) -> str:
         if not self.metrics or self.ranking.empty or self.cells["complete"].sum() < _FEWEST:
@@ -261,11 +255,9 @@ class Report:
         dimensions = [d for d in self._by_importance if self.cells.loc[self.cells["complete"], d.name].notna().all()]
         if len(dimensions) > 1 and self.goal:
             drawn = drawings.parallel(self.cells, self.metric, self.goal, dimensions[:_MOST_SLICES])
-            lines = html.figure(drawn, f"One line per cell{_at(self.step)}. The best tenth is highlighted.")
+            lines = html.figure(drawn, "One line per cell that was trained to the end. The best tenth is highlighted.")
         title = "All cells" if not self.spec.method.learns else "Search"
-        return html.section(
-            title, html.figure(history, f"Each dot is a cell's mean over seeds{_at(self.step)}."), lines
-        )
+        return html.section(title, html.figure(history, self._dots), lines)
 
 
 def _how(table: pd.DataFrame) -> str:

@@ -123,6 +123,29 @@ def test_the_steps_saved_by_early_stopping_are_reported(store: Store) -> None:
     assert re.search(r"\b4 of 10 runs\b.*\b640\b.*\b1,000\b.*\b36%", text)
 
 
+def test_a_search_is_judged_at_the_end_of_training(store: Store) -> None:
+    """The cells that were stopped at step 10 are shown as such, and all others at their last step."""
+    parameters = {"x": {"values": [0, 1, 2, 3, 4]}, "level": {"values": [0, 1]}, "steps": 100, "rate": 0.01, **EVEN}
+    sweep = made(store, parameters=parameters, seeds=2)
+    cut_short(sweep.files, sweep.read("runs", ["run_id"], {"x": [0, 1]})["run_id"].tolist(), 10)
+    report = Report(mislabel.load(store.address, "bowls"))
+    cells = report.cells[report.cells["complete"]]
+    ends = sweep.cells("loss").set_index("cell_id")["mean"]
+    assert cells["x"].tolist() == [2, 2, 3, 3, 4, 4]
+    assert cells.set_index("cell_id")["mean"].to_dict() == pytest.approx(ends[cells["cell_id"]].to_dict())
+    text = report.html()
+    assert "Hollow: 4 cells stopped early" in text
+    assert "The line is the mean" not in text
+    assert "Dashed: some runs were stopped or diverged" in text
+
+
+def test_inactive_parameters_are_not_shown(store: Store) -> None:
+    parameters = {"x": {"values": [0, 3]}, "level": {"values": [7, 9], "when": "x == 0"}}
+    text = Report(made(store, parameters=parameters)).html()
+    assert "over 2 seeds, at x = 3." in text
+    assert text.count('<td class="number">–</td>') == 1
+
+
 def test_diverged_runs_are_counted(store: Store) -> None:
     text = Report(made(store, parameters={"x": {"values": [0, 1, 2]}, "trouble": {"values": [0, 2]}})).html()
     assert "6 runs in 3 cells" in text
