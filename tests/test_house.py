@@ -47,7 +47,8 @@ ORDER = [
 ORDER_OF_ANALYSIS = [
     ["mislabel.analysis.statistics"],
     ["mislabel.analysis.studies"],
-    ["mislabel.analysis.report", "mislabel.analysis.mlflow_view"],
+    ["mislabel.analysis.report"],
+    ["mislabel.analysis.mlflow_view"],
     ["mislabel.analysis.sweep"],
     ["mislabel.analysis.claims"],
 ]

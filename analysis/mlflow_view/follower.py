@@ -34,7 +34,7 @@ def follow(view: View, every_seconds: float) -> int:
         if alone.is_set():
             return 1
         try:
-            view.sync(final, cancelled=alone.is_set)
+            view.sync(final, cancelled=alone.is_set, report=final)
         except Exception as error:  # no failure of the view may end the sweep
             if not complained:
                 text = f"{error}; the sweep continues, its results are in {view.files.address}"

@@ -16,19 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mislabel.analysis.mlflow_view.points import Curves, Point, final_points, growing_points, rounded
-from mislabel.analysis.mlflow_view.results import RUNNING, Results, Stage, frame_of, milliseconds
+from mislabel.analysis.mlflow_view.results import RANK, RUNNING, Results, Stage, frame_of, milliseconds
 from mislabel.sweeps.formatting import count, value_text, with_interval
 from mislabel.sweeps.redaction import redacted
 from mislabel.sweeps.statistics import Summary, cut_at, first_stops, measured_frames, summaries, values_at_end
 from mislabel.sweeps.store.outcome import WITH_RESULT, Status
 
-RANK = "rank"
-"""The metric that sorts nested runs as the command line does: see `Results.ranks`."""
 INACTIVE = "–"
 # The curves of about this many runs are in memory at the same time.
 _RUNS_AT_ONCE = 1000
 _POINTS_OF_BRIEF = 10
-_LONGEST_NAME = 40
+# MLflow's table shows about 25 characters of a name.
+_LONGEST_NAME = 30
+_LENGTH_OF_VALUE = len("=0.12 ")
 _LONGEST_ERROR = 500
 _RELATIVE_ERROR = 1e-5
 
@@ -150,14 +150,14 @@ class _Some:
         params = {name: _param(setting[name]) for name in named if setting[name] is None or not pd.isna(setting[name])}
         tags = {
             "mislabel.cell": cell,
-            "mislabel.status": _counted(statuses, stage),
-            "mislabel.seeds": str(len(statuses)),
-            "mislabel.step": _progress(runs, stage, last),
+            "status": _counted(statuses, stage),
+            "seeds": str(len(statuses)),
+            "step": _progress(runs, stage, last),
         }
         if self._by == "run_id":
             params["seed"] = str(runs["seed"][0])
             tags["mislabel.run"] = key
-            del tags["mislabel.seeds"]
+            del tags["seeds"]
         elif finals and not self._brief:
             tags["mlflow.note.content"] = self._note(finals, len(statuses))
         if stopped := statuses.count(Status.STOPPED):
@@ -243,11 +243,13 @@ def _param(value: Any) -> str:
 
 
 def _name(setting: Mapping[str, Any], cell: str, seed: int, by: str) -> str:
-    """Such as 'width=20 rate=0.1'; only the values, or the start of the cell's id, if that is too long."""
-    shown = {name: value_text(value) for name, value in setting.items() if value is not None and not pd.isna(value)}
-    room = _LONGEST_NAME - (len(f" seed={seed}") if by == "run_id" else 0)
-    texts = [" ".join(f"{name}={text}" for name, text in shown.items()), " ".join(shown.values())]
-    name = next((text for text in texts if 0 < len(text) <= room), f"cell {cell[:8]}")
+    """Such as 'width=20 rate=0.1'. Only the values if the names are long, or the start of the cell's id."""
+    texts = {name: INACTIVE if value is None else value_text(value) for name, value in setting.items()}
+    if sum(len(name) + _LENGTH_OF_VALUE for name in setting) <= _LONGEST_NAME:
+        name = " ".join(f"{name}={text}" for name, text in texts.items())
+    else:
+        name = " ".join(texts.values())
+    name = name if 0 < len(name) <= _LONGEST_NAME else f"cell {cell[:8]}"
     return f"{name} seed={seed}" if by == "run_id" else name
 
 

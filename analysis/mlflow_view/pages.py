@@ -4,15 +4,18 @@ A nested run takes three requests: create it with its tags, log its params and m
 MLflow shows as ended is therefore complete. One that is open may be incomplete, unless this process wrote it.
 """
 
+import json
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mislabel.analysis.mlflow_view.artifacts import Artifacts
 from mislabel.analysis.mlflow_view.database import file_of
-from mislabel.analysis.mlflow_view.nested_runs import RANK, NestedRun, nested_runs
+from mislabel.analysis.mlflow_view.nested_runs import NestedRun, nested_runs
 from mislabel.analysis.mlflow_view.points import Point
-from mislabel.analysis.mlflow_view.results import Results, Stage, digest_of
-from mislabel.analysis.mlflow_view.saved_view import EXPERIMENT_TAGS, MOST_LINES, TAG
+from mislabel.analysis.mlflow_view.results import RANK, Results, Stage, digest_of
+from mislabel.analysis.mlflow_view.saved_view import EXPERIMENT_TAGS, TAG
 from mislabel.analysis.mlflow_view.sweep_page import SweepPage
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.store.store import SweepFiles
@@ -24,7 +27,15 @@ Progress = Callable[[int, int], None]
 _METRICS_AT_ONCE = 800
 _TEXTS_AT_ONCE = 100
 _PAGE = 1000
+# The number of brief nested runs that are completed.
+_BEST = 10
+# MLflow refuses longer digests of data sets.
+_LONGEST_DIGEST = 36
+STORE = "mislabel.store"
+"""The tag with the address of the store, of experiments and parent runs that Mislabel made."""
 _FRONT = "mislabel.front"
+_REPORTED = "mislabel.report"
+_IMPORTANT = "mislabel.important"
 _CURVES = "mislabel.curves"
 
 
@@ -49,7 +60,8 @@ class Pages:
         # Distinguishes this sweep from one of the same name in another store, even if a store is moved.
         self._record = digest_of([files.name, *launches[:1]])
         self._user = str(launches[-1].get("user", "unknown")) if launches else "unknown"
-        self.experiment = _experiment(client, files.name, uri)
+        self._store = store_address(files.store)
+        self.experiment = _experiment(client, files, uri)
         self._parent = ""
         self._parent_digest = ""
         self._spec_text = ""
@@ -58,6 +70,11 @@ class Pages:
         self._front: set[str] = set()
         """Keys of nested runs that are tagged as on the Pareto front."""
         self._complete: set[str] = set()
+        """Keys of brief nested runs that were completed."""
+        self._important: list[str] = []
+        """Varying parameters, the most important first, as the last report found them."""
+        self.reported = ""
+        """The state of the sweep that the report of the parent run shows."""
         self._find()
 
     def _find(self) -> None:
@@ -70,6 +87,8 @@ class Pages:
             is_sweep = tags.get("mislabel.kind") == "sweep"
             if is_sweep and not self._parent:
                 self._parent, self._parent_digest = run_id, digest
+                self._important = [name for name in tags.get(_IMPORTANT, "").split(", ") if name]
+                self.reported = tags.get(_REPORTED, "")
             elif not is_sweep and tags.get("mlflow.parentRunId") == self._parent and key not in self._nested:
                 self._nested[key] = _Shown(run_id, digest if run.info.status != "RUNNING" else "")
                 if _FRONT in tags:
@@ -114,7 +133,7 @@ class Pages:
 
     def _complete_best(self, results: Results, stages: Mapping[str, Stage]) -> None:
         """Write what the brief nested runs of the best cells lack."""
-        best = [key for key in results.best(MOST_LINES) if key in stages and key not in self._complete]
+        best = [key for key in results.best(_BEST) if key in stages and key not in self._complete]
         briefs, wholes = (nested_runs(results, stages, best, brief) for brief in (True, False))
         for brief, whole in zip(briefs, wholes, strict=True):
             points = set(whole.points) - set(brief.points)
@@ -189,7 +208,8 @@ class Pages:
         self._client.log_batch(run_id, metrics, entries, labels)  # splits long lists of tags itself
 
     def _write_parent(self, results: Results, final: bool) -> None:
-        page = SweepPage(results, self.experiment, {key: shown.id for key, shown in self._nested.items()}, final)
+        pages = {key: shown.id for key, shown in self._nested.items()}
+        page = SweepPage(results, self.experiment, pages, final, self._important)
         if page.digest == self._parent_digest:
             return
         if final:
@@ -202,18 +222,53 @@ class Pages:
         if results.spec_text != self._spec_text:
             self._client.log_text(self._parent, results.spec_text, "spec.yaml")
             self._spec_text = results.spec_text
-        self._log(self._parent, page.points, {}, {**page.tags, "mislabel.digest": page.digest})
+        if page.inputs:
+            self._client.log_inputs(self._parent, _dataset_inputs(page.inputs))
+        self._log(self._parent, page.points, {}, {**page.tags, STORE: self._store, "mislabel.digest": page.digest})
         self._parent_digest = page.digest
 
+    def add_report(self, results: Results, artifacts: Artifacts, state: str) -> None:
+        """Store the report and figures with the parent run, and show the most important parameters first."""
+        self._important = artifacts.important()
+        self._client.log_artifacts(self._parent, str(artifacts.folder))
+        tags = {_REPORTED: state, _IMPORTANT: ", ".join(self._important)}
+        self._log(self._parent, [], {}, tags)
+        self.reported = state
+        self._write_parent(results, final=True)
 
-def _experiment(client: Any, name: str, uri: str) -> str:
+
+def _dataset_inputs(checksums: Mapping[str, str]) -> list[Any]:
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    context = [InputTag("mlflow.data.context", "training")]
+    return [
+        DatasetInput(
+            Dataset(
+                name=name,
+                digest=checksum.rpartition(":")[2][:_LONGEST_DIGEST],
+                source_type="mislabel",
+                source=json.dumps({"name": name, "checksum": checksum}),
+            ),
+            context,
+        )
+        for name, checksum in checksums.items()
+    ]
+
+
+def store_address(store: str) -> str:
+    """The store's address, the same from every working directory."""
+    return store if "://" in store else os.path.abspath(store)
+
+
+def _experiment(client: Any, files: SweepFiles, uri: str) -> str:
     """The id of the sweep's experiment. It is created if needed, and restored if it was deleted."""
-    found = client.get_experiment_by_name(name)
+    found = client.get_experiment_by_name(files.name)
     if found is None:
         database = file_of(uri)
         # By default, MLflow would write a database's artifacts to the current directory.
-        artifacts = None if database is None else str(database.absolute().parent / "mlartifacts" / name)
-        return str(client.create_experiment(name, artifacts, EXPERIMENT_TAGS))
+        artifacts = None if database is None else str(database.absolute().parent / "mlartifacts" / files.name)
+        tags = {**EXPERIMENT_TAGS, STORE: store_address(files.store)}
+        return str(client.create_experiment(files.name, artifacts, tags))
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
     return str(found.experiment_id)

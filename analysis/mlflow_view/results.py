@@ -23,6 +23,8 @@ from mislabel.tasks.parameters import RESERVED
 # Part of every digest. Raise it when the contents of nested runs change: the next sync then writes them again.
 FORM = 3
 RUNNING = "running"
+RANK = "rank"
+"""The metric that sorts nested runs as the command line does: see `Results.ranks`."""
 # Columns of running runs that ended runs do not have.
 _OF_RUNNING = ("trained_steps", "updated_at", "expected_end")
 # Nested runs of larger sweeps are brief, except for the best ones when the sweep ends: MLflow writes slowly.
@@ -83,8 +85,16 @@ class Results:
 
     @cached_property
     def settings(self) -> pd.DataFrame:
-        """The parameters of each cell or run, by its key; None where a conditional parameter is inactive."""
-        cells = self.rows.drop_duplicates(self.by).set_index(self.by)
+        """The parameters of each nested run, by its key; None where a conditional parameter is inactive."""
+        return self._settings(self.by)
+
+    @cached_property
+    def cell_settings(self) -> pd.DataFrame:
+        """The same by cell id."""
+        return self._settings("cell_id")
+
+    def _settings(self, by: str) -> pd.DataFrame:
+        cells = self.rows.drop_duplicates(by).set_index(by)
         out = cells[[*dict.fromkeys([*self.varying, *self.parameters])]].astype(object)
         for name, axis in self.spec.axes().items():
             if axis.when and name in out:

@@ -11,10 +11,10 @@ names of its loggers. They were tested with MLflow 3.17.
 import base64
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mislabel.analysis.mlflow_view.results import Results
+from mislabel.analysis.mlflow_view.results import RANK, Results
 
 _KEY = "cells"
 TAG = f"mlflow.sharedViewState.{_KEY}"
@@ -22,10 +22,13 @@ TAG = f"mlflow.sharedViewState.{_KEY}"
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 # These log a line for every migration when MLflow creates its tables.
 MIGRATION_LOGGERS = ("mlflow.store.db.utils", "alembic")
-MOST_LINES = 10
-"""The number of nested runs that charts show at first: the best ones."""
-_COLUMNS = 8
 _SCATTERS = 2
+# More axes of parallel coordinates are too close to each other.
+_AXES = 6
+
+
+EXPERIMENTS = "#/experiments"
+"""The address of the list of experiments, relative to the server's address."""
 
 
 def address(experiment: str, charts: bool = False) -> str:
@@ -34,31 +37,36 @@ def address(experiment: str, charts: bool = False) -> str:
     return f"#/experiments/{experiment}/runs?viewStateShareKey={_KEY}&workflowType=machine_learning{shown}"
 
 
-def layout(results: Results) -> str:
-    """The saved view, as the value of its tag."""
-    objectives = results.spec.metric
-    first = [objective.name for objective in objectives if objective.name in results.metrics]
+def layout(results: Results, important: Sequence[str] = ()) -> str:
+    """The saved view, as the value of its tag. `important` are varying parameters, the most important first."""
+    first = results.objectives
     metrics = list(dict.fromkeys([*first, *results.metrics]))
-    spreads = [f"{name}_std" for name in first] if results.by == "cell_id" else []
-    columns = [*(f"params.`{name}`" for name in results.varying), *(f"metrics.`{name}`" for name in [*first, *spreads])]
-    curves = "Curves, mean over seeds" if results.by == "cell_id" else "Curves"
-    sections = {**({"settings": f"{first[0]} by setting"} if first else {}), "curves": curves}
+    tags = ["status", *(["seeds"] if results.by == "cell_id" else []), "step"]
+    # The page has groups for metrics, params and tags, in this order, and sorts each by name.
+    columns = [
+        *(f"metrics.`{name}`" for name in first or metrics[:1]),
+        *(f"params.`{name}`" for name in results.varying),
+        *(f"tags.`{name}`" for name in tags),
+    ]
+    settings, parallel = list(_settings(results, first, important)), list(_parallel(results, first, important))
+    sections = [
+        *([_section("settings", f"{first[0]} by parameter", 2)] if settings else []),
+        *([_section("parallel", f"{first[0]} and all parameters", 1)] if parallel else []),
+        _section("curves", "Curves, mean over seeds" if results.by == "cell_id" else "Curves", 3),
+    ]
     state = {
         "searchFilter": f"tags.`mislabel.kind` = '{results.spec.track.per}'",
-        "orderByKey": f"metrics.`{first[0]}`" if first else "attributes.start_time",
-        "orderByAsc": bool(first) and objectives[0].goal == "minimize",
+        "orderByKey": f"metrics.`{RANK}`" if first else "attributes.start_time",
+        "orderByAsc": bool(first),
         "startTime": "ALL",
         "lifecycleFilter": "Active",
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
-        "selectedColumns": [*columns, *(f"metrics.`{name}`" for name in metrics[len(first) : _COLUMNS])],
-        "runsHiddenMode": f"FIRST_{MOST_LINES}_RUNS",
-        "compareRunCharts": [*_settings(results, first), *_curves(results, metrics)],
+        "selectedColumns": columns,
+        "runsHiddenMode": "SHOWALL",
+        "compareRunCharts": [*settings, *parallel, *_curves(results, metrics)],
         "isAccordionReordered": True,
-        "compareRunSections": [
-            {"uuid": uuid, "name": name, "display": True, "isReordered": True, "deleted": False, "isGenerated": False}
-            for uuid, name in sections.items()
-        ],
+        "compareRunSections": sections,
     }
     title = "Cells" if results.by == "cell_id" else "Runs"
     # The browser compresses it too: as plain text, it would be too long for a tag.
@@ -67,22 +75,42 @@ def layout(results: Results) -> str:
     return json.dumps(view)
 
 
-def _settings(results: Results, objectives: list[str]) -> Iterator[dict[str, Any]]:
-    """Charts of the objective over the varying parameters."""
-    if not objectives:
+def _section(uuid: str, name: str, columns: int) -> dict[str, Any]:
+    flags = {"display": True, "isReordered": True, "deleted": False, "isGenerated": False}
+    return {"uuid": uuid, "name": name, "columns": columns, **flags}
+
+
+def _settings(results: Results, objectives: list[str], important: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Charts of the objective over the most important parameters, if at least two cells have ended."""
+    if not objectives or len(results.ranks) < 2:
         return
-    if len(results.varying) > 1:
-        chosen = {"selectedParams": results.varying, "selectedMetrics": objectives}
-        yield _chart("PARALLEL", "settings", "all", **chosen, showAllRuns=True)
-    for name in results.varying[:_SCATTERS]:
+    for name in _by_importance(results, important)[:_SCATTERS]:
         x, y = {"type": "PARAM", "key": name}, {"type": "METRIC", "key": objectives[0]}
         yield _chart("SCATTER", "settings", name, xaxis=x, yaxis=y)
 
 
+def _parallel(results: Results, objectives: list[str], important: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """A chart of the objective over all parameters at once."""
+    if not objectives or len(results.ranks) < 2:
+        return
+    # An axis with numbers and "–" would list every number as a word.
+    names = [name for name in _by_importance(results, important) if results.settings[name].notna().all()][:_AXES]
+    if len(names) > 1:
+        chosen = {"selectedParams": names, "selectedMetrics": objectives[:1]}
+        yield _chart("PARALLEL", "parallel", "all", **chosen, showAllRuns=True)
+
+
+def _by_importance(results: Results, important: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([*(name for name in important if name in results.varying), *results.varying]))
+
+
 def _curves(results: Results, metrics: list[str]) -> Iterator[dict[str, Any]]:
-    spacing = results.runs.get("spacing")
+    spacing, frames = results.rows.get("spacing"), results.rows.get("frames")
     logarithmic = spacing is not None and len(spacing) and (spacing == "log").all()
-    for name in metrics:
+    has_curves = frames is None or not len(frames) or frames.max() > 1
+    # Brief nested runs have curves of the objectives alone.
+    curved = [] if not has_curves else metrics if results.has_few else results.objectives or metrics[:1]
+    for name in curved:
         yield {
             **_chart("LINE", "curves", name, isGenerated=True, displayName=name),
             "metricKey": name,
@@ -97,7 +125,8 @@ def _curves(results: Results, metrics: list[str]) -> Iterator[dict[str, Any]]:
         }
     # MLflow adds a chart for every metric that is not listed. These metrics have a single point, so their charts are
     # listed as deleted.
-    for name in ["train_seconds", *(f"{name}_std" for name in [*metrics, "train_seconds"])]:
+    single = [RANK, "train_seconds", *(f"{name}_std" for name in metrics)]
+    for name in [*single, *(name for name in metrics if name not in curved)]:
         yield {**_chart("BAR", "curves", name, isGenerated=True, deleted=True), "metricKey": name}
 
 

@@ -1,12 +1,12 @@
 """The contents of a sweep's own page in MLflow: tags, progress as metrics, and a description in Markdown."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from mislabel.analysis.mlflow_view.nested_runs import counted
+from mislabel.analysis.mlflow_view.nested_runs import INACTIVE, counted
 from mislabel.analysis.mlflow_view.points import Point
 from mislabel.analysis.mlflow_view.results import Results, digest_of
 from mislabel.analysis.mlflow_view.saved_view import address, layout
@@ -24,12 +24,17 @@ _LONGEST = 5000
 class SweepPage:
     """A sweep's page as plain values."""
 
-    def __init__(self, results: Results, experiment: str, pages: Mapping[str, str], final: bool) -> None:
-        """`experiment` is MLflow's id of the experiment; `pages` has the ids of the nested runs by key."""
+    def __init__(
+        self, results: Results, experiment: str, pages: Mapping[str, str], final: bool, important: Sequence[str]
+    ) -> None:
+        """`experiment` is MLflow's id of the experiment; `pages` has the ids of the nested runs by key.
+
+        `important` are varying parameters, the most important first.
+        """
         failed = not results.runs["status"].isin(WITH_RESULT).all()
         self.status = ("FAILED" if failed else "FINISHED") if final else "RUNNING"
         self.note = _note(results, experiment, pages)
-        self.layout = layout(results)
+        self.layout = layout(results, important)
         spec = results.spec
         facts = {
             "mlflow.source.name": "mislabel",
@@ -39,11 +44,13 @@ class SweepPage:
             "mislabel.seeds": str(spec.seeds.count),
             "mislabel.cells": str(results.cells),
             "mislabel.runs": counted(results.rows["status"]) if len(results.rows) else "0",
-            "mislabel.store": results.files.address,
         }
         self.tags = {**facts, **_provenance(results), "mlflow.note.content": self.note}
         self.points = list(_progress(results))
-        self.digest = digest_of([self.status, results.spec_text, self.layout, self.tags, self.points])
+        launches = results.files.launches()
+        self.inputs: dict[str, str] = dict(launches[-1].get("data") or {}) if launches else {}
+        """The data sets that runs read, with their checksums."""
+        self.digest = digest_of([self.status, results.spec_text, self.layout, self.tags, self.points, self.inputs])
 
 
 def _provenance(results: Results) -> dict[str, str]:
@@ -144,14 +151,16 @@ def _best(results: Results, objective: Objective, experiment: str, pages: Mappin
     cells = cells.head(_BEST_CELLS)
     if cells.empty:
         return ""
-    settings = results.runs.drop_duplicates("cell_id").set_index("cell_id")
+    settings = results.cell_settings
     others = [other.name for other in results.spec.metric[1:] if other.name in results.metrics]
     head = [*results.varying, f"{objective.name}, mean ± 95 % interval", *others, "seeds"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for key, mean, high, n in zip(cells.index.astype(str), cells["mean"], cells["high"], cells["n"], strict=True):
         value = with_interval(mean, high)
         linked = f"[{value}](#/experiments/{experiment}/runs/{pages[key]})" if key in pages else value
-        varied = [value_text(settings.loc[key, name]) for name in results.varying]
+        varied = [
+            INACTIVE if (value := settings.loc[key, name]) is None else value_text(value) for name in results.varying
+        ]
         rest = [value_text(float(results.cell_tables[other].loc[key, "mean"])) for other in others]
         lines.append(f"| {' | '.join([*varied, linked, *rest, str(n)])} |")
     return f"{title}\n\n" + "\n".join(lines)

@@ -22,6 +22,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from mislabel.analysis.mlflow_view.artifacts import making
 from mislabel.analysis.mlflow_view.database import (
     DamagedDatabaseError,
     create,
@@ -31,8 +32,9 @@ from mislabel.analysis.mlflow_view.database import (
     only_one,
 )
 from mislabel.analysis.mlflow_view.pages import Pages, Progress
+from mislabel.analysis.mlflow_view.removed import remove_absent
 from mislabel.analysis.mlflow_view.results import FORM, Results, digest_of
-from mislabel.analysis.mlflow_view.saved_view import MIGRATION_LOGGERS, address
+from mislabel.analysis.mlflow_view.saved_view import EXPERIMENTS, MIGRATION_LOGGERS, address
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.redaction import has_secret, redacted
 from mislabel.sweeps.store.store import Store, SweepFiles
@@ -63,6 +65,32 @@ def page_of(files: SweepFiles) -> str | None:
     """The address of the sweep's table of cells, relative to the server's; None before the first sync."""
     shown = files.read_value(_SHOWN, _SHOWN_SHAPE) or {}
     return address(shown["experiment"]) if "experiment" in shown else None
+
+
+def newest_page(store: Store) -> tuple[str, str] | None:
+    """The sweep that was launched last, of those that MLflow shows, and the address of its page; None if there is none.
+
+    The address is relative to the server's.
+    """
+    found = []
+    for name in store.names():
+        files = store.sweep(name)
+        if page := page_of(files):
+            launches = files.names("launches")
+            found.append((launches[-1] if launches else "", name, page))
+    return max(found)[1:] if found else None
+
+
+def start_page(store: Store) -> str:
+    """Where to start: the table of cells of the newest sweep, or the list of sweeps. MLflow's root shows neither."""
+    newest = newest_page(store)
+    return newest[1] if newest else EXPERIMENTS
+
+
+def remove_absent_sweeps(store: Store, uri: str) -> list[str]:
+    """Remove sweeps from MLflow that the store no longer has; returns their names."""
+    with _environment(), as_mislabel_errors(uri):
+        return remove_absent(_client_of(uri), store)
 
 
 @contextmanager
@@ -174,11 +202,13 @@ class View:
         return digest_of([FORM, self.uri, final, self.files.parts("runs"), steps, spec])
 
     def sync(
-        self, final: bool = True, progress: Progress | None = None, cancelled: Callable[[], bool] = lambda: False
-    ) -> int:
+        self, final: bool = True, progress: Progress | None = None, cancelled: Callable[[], bool] = lambda: False,
+        report: bool = False,
+    ) -> int:  # fmt: skip
         """Make MLflow show the sweep as it is in the store; returns the number of nested runs written.
 
         `final` means that no run trains any more. Otherwise cells are open until all their seeds have ended.
+        `report` makes the sweep's report and figures, unless MLflow has them: the end of a sweep needs them once.
         Can be cancelled between two nested runs. Raises MislabelError if MLflow can't be reached or refuses, and
         DamagedDatabaseError if its database must be written again.
         """
@@ -187,14 +217,17 @@ class View:
             return 0
         results = Results(self.files)
         try:
-            with _environment(), self._as_mislabel_errors(), self._fast():
+            with _environment(), as_mislabel_errors(self.uri, self.command("--rebuild")), self._fast():
                 if self._client is None:
                     with only_one(self.uri), _quiet(*MIGRATION_LOGGERS):
                         create(self.uri, _client_of)
                         self._client = _client_of(self.uri)
                 if self._pages is None:
                     self._pages = Pages(self._client, self.files, self.uri)
-                written = self._pages.update(results, final, progress, cancelled)
+                with making(self.files) if report and self._pages.reported != state else nullcontext() as artifacts:
+                    written = self._pages.update(results, final, progress, cancelled)
+                    if artifacts is not None and artifacts.are_made(cancelled):
+                        self._pages.add_report(results, artifacts, state)
         except BaseException:
             self._pages = None  # MLflow's contents must be read again
             raise
@@ -219,25 +252,27 @@ class View:
         named += [] if self._is_own() or has_secret(self.uri) else ["--mlflow", self.uri]
         return shlex.join(["mislabel", "sync", *words, *named])
 
-    @contextmanager
-    def _as_mislabel_errors(self) -> Iterator[None]:
-        from mlflow.exceptions import MlflowException
-        from sqlalchemy.exc import SQLAlchemyError
 
-        try:
-            yield
-        except MislabelError:
-            raise
-        except ModuleNotFoundError as error:  # SQLAlchemy imports the driver that the address names
-            raise MislabelError(redacted(f"MLflow at {self.uri}: {error}; pip install 'mislabel[postgres]'")) from error
-        except Exception as error:
-            text = redacted(f"MLflow at {self.uri}: {_short(error)}")
-            if is_damaged(self.uri, error):
-                advice = f"`{self.command('--rebuild')}` moves the database aside and writes a new one"
-                raise DamagedDatabaseError(f"{text}; {advice}") from error
-            if isinstance(error, MlflowException | SQLAlchemyError | OSError):
-                raise MislabelError(text) from error
-            raise
+@contextmanager
+def as_mislabel_errors(uri: str, rebuild: str = "mislabel sync --rebuild") -> Iterator[None]:
+    """Raise MislabelError for errors of MLflow at this address. `rebuild` is the command that rebuilds its database."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except MislabelError:
+        raise
+    except ModuleNotFoundError as error:  # SQLAlchemy imports the driver that the address names
+        raise MislabelError(redacted(f"MLflow at {uri}: {error}; pip install 'mislabel[postgres]'")) from error
+    except Exception as error:
+        text = redacted(f"MLflow at {uri}: {_short(error)}")
+        if is_damaged(uri, error):
+            advice = f"`{rebuild}` moves the database aside and writes a new one"
+            raise DamagedDatabaseError(f"{text}; {advice}") from error
+        if isinstance(error, MlflowException | SQLAlchemyError | OSError):
+            raise MislabelError(text) from error
+        raise
 
 
 def _client_of(uri: str) -> Any:

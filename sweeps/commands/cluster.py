@@ -47,8 +47,10 @@ def up(host: str, store: str, mlflow_backend: str | None, sweeps: int, cpus: int
     on the cluster, so keep it secret. If --host lets other machines connect, use a network that you trust: the traffic
     is not encrypted.
     """
+    from mislabel.analysis.mlflow_view.view import start_page
     from mislabel.cluster.head.head import Wanted, up
     from mislabel.cluster.head_state import Folder
+    from mislabel.sweeps.store.store import Store
     from mislabel.tasks.data.folder import data_folder, shown
 
     folder = Folder.here()
@@ -56,7 +58,7 @@ def up(host: str, store: str, mlflow_backend: str | None, sweeps: int, cpus: int
     say(f"jobs:    {state.jobs}  (MISLABEL_CLUSTER)")
     say(f"token:   {folder.token}  (MISLABEL_TOKEN_FILE)")
     protected = f"  (user admin, password in {folder.mlflow_password})" if folder.mlflow_password.exists() else ""
-    say(f"MLflow:  {state.mlflow}{protected}")
+    options.say_page("MLflow:  ", state.mlflow, start_page(Store(state.store)), protected)
     say(f"Ray:     {state.ray}")
     say(f"store:   {state.store}")
     say(f"data:    {shown(data_folder())}")

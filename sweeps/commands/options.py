@@ -139,6 +139,11 @@ def say(text: str) -> None:
     click.echo(redacted(text), err=True)
 
 
+def say_page(label: str, server: str, page: str, note: str = "") -> None:
+    """Print the address of a page of MLflow to stderr. Its part `viewStateShareKey=…` is no secret."""
+    click.echo(f"{label}{redacted(server)}/{page}{note}", err=True)
+
+
 def write_file(path: str, data: bytes, message: str) -> None:
     """Write a file that a command creates, say so, and print its path."""
     try:

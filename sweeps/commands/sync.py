@@ -16,14 +16,16 @@ from mislabel.sweeps.commands import options
 def command(names: tuple[str, ...], store: str, tracking_uri: str | None, rebuild: bool) -> None:
     """Update the MLflow view of the sweeps NAMES from the store, or rebuild it if it was deleted.
 
-    Without NAMES, update all sweeps of the store. Syncing again changes nothing. --rebuild deletes nothing: the old
+    Without NAMES, update all sweeps of the store, and remove those from MLflow that the store no longer has. Syncing
+    again changes nothing. --rebuild deletes nothing: the old
     database stays beside the new one, and may contain runs of other programs.
     """
     from mislabel.analysis.mlflow_view.database import set_aside
-    from mislabel.analysis.mlflow_view.view import View, default_uri
+    from mislabel.analysis.mlflow_view.view import View, default_uri, remove_absent_sweeps
     from mislabel.sweeps.commands.screen import counting
     from mislabel.sweeps.errors import MislabelError
     from mislabel.sweeps.formatting import count
+    from mislabel.sweeps.run.lease import running_among
     from mislabel.sweeps.store.store import Store
 
     at = Store(store)
@@ -35,7 +37,10 @@ def command(names: tuple[str, ...], store: str, tracking_uri: str | None, rebuil
     if rebuild and (aside := set_aside(uri)):
         options.say(f"the old database is {aside}")
     for files in [at.existing(name) for name in names or at.names()]:
+        has_ended = not running_among([files])
         with counting(files.name) as counted:
-            written = View(files, uri).sync(progress=counted)
+            written = View(files, uri).sync(final=has_ended, progress=counted, report=has_ended)
         done = f"{count(written, 'nested run')} written to {uri}" if written else "up to date"
         options.say(f"{files.name}: {done}")
+    for name in () if names else remove_absent_sweeps(at, uri):
+        options.say(f"{name}: removed from MLflow, because it is no longer in the store")

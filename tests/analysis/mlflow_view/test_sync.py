@@ -41,7 +41,7 @@ def test_more_seeds_replace_a_cell_and_more_values_add_to_it(store: Store, files
     run(store, parameters={"x": {"values": [0.0, 1.0, 2.0, 4.0]}}, seeds=3)
     assert View(files, uri).sync() == 4
     nested = nested_runs(uri)
-    assert {shown.data.tags["mislabel.seeds"] for shown in nested.values()} == {"3"}
+    assert {shown.data.tags["seeds"] for shown in nested.values()} == {"3"}
     assert not set(old.values()) & {shown.info.run_id for shown in nested.values()}
 
 

@@ -26,8 +26,8 @@ def test_a_sweep_is_an_experiment_with_one_parent_and_a_nested_run_per_cell(file
     assert set(nested) == {"x=0", "x=1", "x=2"}
     assert nested["x=1"].data.params["x"] == "1.0"
     assert nested["x=1"].data.params["rate"] == "0.5"
-    assert nested["x=1"].data.tags["mislabel.seeds"] == "2"
-    assert nested["x=1"].data.tags["mislabel.status"] == "2 done"
+    assert nested["x=1"].data.tags["seeds"] == "2"
+    assert nested["x=1"].data.tags["status"] == "2 done"
     assert parent.data.metrics["runs_done"] == 6
     assert parent.data.params == {"task": "bowl", "method": "grid"}
 
@@ -106,7 +106,7 @@ def test_diverged_runs_have_a_curve_and_no_value_at_the_end(store: Store, uri: s
     files = run(store, parameters={"x": 1.0, "trouble": {"values": [0, 2]}, "frames": 9, "spacing": "linear"}).files
     View(files, uri).sync()
     nested = nested_runs(uri)
-    assert nested["trouble=2"].data.tags["mislabel.status"] == "2 diverged"
+    assert nested["trouble=2"].data.tags["status"] == "2 diverged"
     assert "loss" in nested["trouble=0"].data.metrics
     history = client_of(uri).get_metric_history(nested["trouble=2"].info.run_id, "loss")
     assert history
