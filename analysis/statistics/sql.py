@@ -1,5 +1,7 @@
 """SQL over a sweep's tables, by DuckDB: `runs`, `curves` and `arrays`, each run once.
 
+As everywhere, `curves` and `arrays` also have the rows of runs that are still training.
+
 DuckDB scans the Parquet files through pyarrow when a query needs them, and reads only the columns and row groups that
 it uses. It can't read or write other files, use the network or load extensions, whatever the query says.
 """
@@ -47,7 +49,10 @@ def _create_view(connection: "duckdb.DuckDBPyConnection", table: str, sweeps: Ma
     selections = []
     for i, (name, sweep) in enumerate(sweeps.items()):
         label = f"{_quoted(name)} AS sweep, " if len(sweeps) > 1 else ""
-        for j, dataset in enumerate(ScanPlan(sweep.files).datasets(table)):
+        found: list[Any] = ScanPlan(sweep.files).datasets(table)
+        # Running runs are read last: one that has ended since is missing in this query, instead of being there twice.
+        running = sweep.files.read_running(table) if table != "runs" else None
+        for j, dataset in enumerate(found if running is None else [*found, running]):
             source = f"{table}_{i}_{j}"
             connection.register(source, dataset)
             selections.append(f"SELECT {label}* FROM {source}")

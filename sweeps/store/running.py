@@ -89,7 +89,7 @@ class Running(Upkeep):
         tables = [final] if final.num_rows or not found else []
         return pa.concat_tables([*tables, *found], promote_options="permissive")
 
-    def read_running(self, table: str, columns: Sequence[str], where: Any = None) -> pa.Table | None:
+    def read_running(self, table: str, columns: Sequence[str] | None = None, where: Any = None) -> pa.Table | None:
         """The rows of runs that are still training; None if there are none."""
         parts = self._running_parts()
         found = self._counting_rows(parts, self._all_running_rows(table, parts, columns, where), columns)

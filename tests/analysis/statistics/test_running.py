@@ -91,3 +91,10 @@ def test_a_sweep_without_an_ended_run_has_a_curve(store: Store) -> None:
     curve = sweep.curve("loss", by="x", where={"x": 0.0})
     assert set(curve["x"]) == {0.0}
     assert set(curve["n"]) == {2}
+
+
+def test_sql_sees_running_runs_in_curves_only(training: Launch, store: Store) -> None:
+    sweep = mislabel.load(store.address, "bowls")
+    rows = sweep.sql("select count(*) as rows, count(distinct run_id) as runs from curves").iloc[0]
+    assert (rows["rows"], rows["runs"]) == (len(sweep.curves), 4)
+    assert sweep.sql("select count(*) as runs from runs")["runs"].item() == 2
