@@ -171,7 +171,8 @@ def _draw_lines(axis: "Axes", sweep: SweepTables, metric: str, runs: pd.DataFram
     ended = [f"{count(n, 'run')} {how}" for how in ("stopped", "diverged") if (n := int((runs["status"] == how).sum()))]
     if training := int((runs["status"] == RUNNING).sum()):
         are = "run is" if training == 1 else "runs are"
-        notes.append(f"{training:,} {are} still training; dashed: the mean is over those that reached the step.")
+        dashed = "; dashed: the mean is over those that reached the step" if table["running"].any() else ""
+        notes.append(f"{training:,} {are} still training{dashed}.")
     if remaining.any() and ended:
         notes.append(f"Dashed: the mean is over the remaining runs, which are the better ones ({', '.join(ended)}).")
     elif ended:

@@ -67,7 +67,8 @@ class SweepTables:
     def running(self) -> pd.DataFrame:
         """One row per run that is still training: like `runs`, and `trained_steps`, `updated_at`, `expected_end`."""
         found: pd.DataFrame = self.files.running().to_pandas()
-        return found
+        added = ["trained_steps", "updated_at", "expected_end"]
+        return found if len(found) else pd.DataFrame(columns=[*self.files.columns("runs"), *added])
 
     @cached_property
     def arrays(self) -> pd.DataFrame:

@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 # Rows are written first after this long, so that short packs cost nothing, and then at these intervals: less often if
 # writing takes over 0.5 % of the time, but at least once a minute.
 FIRST_SECONDS, EVERY_SECONDS, SHARE, LONGEST_SECONDS = 2.0, 10.0, 1 / 200, 60.0
+# Expected ends are computed from the steps of at least this long.
+RATE_SECONDS = 5.0
 _TIME = pa.timestamp("us", tz="UTC")
 
 
@@ -51,6 +53,8 @@ class LiveRows:
             rows = {**changed, "runs": self._running(runs, steps)}
             self._try(lambda: self._files.write_running(self._record.order.id, rows))
         now = time.monotonic()
+        if now - self._began >= RATE_SECONDS:
+            self.begin(steps)
         spent = now - began if self._writes else 0.0  # the first write also imports modules
         self._writes += 1
         self._due = now + max(EVERY_SECONDS, min(spent / SHARE, LONGEST_SECONDS))
@@ -71,7 +75,11 @@ class LiveRows:
         return self._rows
 
     def begin(self, steps: Mapping[Label, int]) -> None:
-        """Note where the runs are. Expected ends are computed from the steps that follow."""
+        """Note where the runs are. Expected ends are computed from the steps that follow.
+
+        The first steps are slower than others if frames are dense there, so this is repeated.
+        """
+        self._began = time.monotonic()
         self._first_steps = dict(steps)
 
     def drop(self) -> None:

@@ -69,6 +69,12 @@ def test_runs_that_have_not_reached_a_step_are_counted(training: Launch, store: 
     assert set(curve.loc[curve["step"] > last, "running"]) == {2}
 
 
+def test_a_complete_sweep_has_no_running_runs(store: Store) -> None:
+    sweep = mislabel.load(run(store, **VALUES).files.store, "bowls")
+    assert len(sweep.running) == 0
+    assert {"x", "seed", "step", "expected_end"} <= set(sweep.running.columns)
+
+
 def test_cells_count_ended_runs_only(training: Launch, store: Store) -> None:
     assert mislabel.load(store.address, "bowls").cells("loss")["x"].tolist() == [0.0]
 
