@@ -20,9 +20,12 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"
 
 
-def estimated(seconds: float) -> str:
-    """Such as 'under 1 s' or 'about 3 min'."""
-    return duration(seconds) if seconds < 1 else f"about {duration(seconds)}"
+def estimated(seconds: float, most_seconds: float | None = None) -> str:
+    """Such as 'under 1 s', 'about 3 min' or '3 min to 2 h'."""
+    least, most = duration(seconds), duration(seconds if most_seconds is None else most_seconds)
+    if least != most:
+        return f"{least} to {most}"
+    return least if seconds < 1 else f"about {least}"
 
 
 def amount(size: float) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -56,6 +57,11 @@ def _started(pid: int) -> str:
         since_boot = psutil.Process(pid).create_time() - booted
         if psutil.boot_time() == booted:
             return f"{round(since_boot * os.sysconf('SC_CLK_TCK'))} of {boot()}"
+
+
+def age_seconds() -> float:
+    """How long this process has been running."""
+    return max(0.0, time.time() - psutil.Process().create_time())
 
 
 @cache

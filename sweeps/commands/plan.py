@@ -1,5 +1,6 @@
 """`mislabel plan`: show what a spec would run."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +11,7 @@ from mislabel.sweeps.formatting import amount, count, duration, estimated
 
 if TYPE_CHECKING:
     from mislabel.sweeps.plan.plan import Plan
+    from mislabel.sweeps.plan.stages import Expected
     from mislabel.sweeps.spec.model import Spec
 
 
@@ -22,11 +24,12 @@ if TYPE_CHECKING:
 @click.option(
     "--workers", type=click.IntRange(1), help="How many packs run at once. Default: as many as this machine can run."
 )
+@click.option("--inline", is_flag=True, help="Plan for `run --inline`: one pack at a time, without Ray.")
 @click.option("--retry-failed", is_flag=True, help="Count failed runs as missing.")
 @options.as_json
 def command(
-    spec: str, store: str, overrides: tuple[str, ...], quick: bool, workers: int | None, retry_failed: bool,
-    as_json: bool,
+    spec: str, store: str, overrides: tuple[str, ...], quick: bool, workers: int | None, inline: bool,
+    retry_failed: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Check a spec and show what it would run: cells, runs, how many the store has, packs, memory and time.
 
@@ -46,21 +49,22 @@ def command(
     from mislabel.sweeps.store.store import Store
 
     read, task = read_spec(spec, overrides, quick)
-    slots = workers or max(1, int((os.cpu_count() or 1) // read.resources.cpu))
+    slots = 1 if inline else workers or max(1, int((os.cpu_count() or 1) // read.resources.cpu))
     torch.set_num_threads(max(1, int(read.resources.cpu)))
     # Measuring a GPU's packs on a CPU would take long and say nothing.
     device: torch.device | None = torch.device("cpu")
     if read.resources.gpu:
         device = torch.device("cuda") if torch.cuda.is_available() else None
-    machine = Machine(slots, free_memory_bytes() // slots, device)
+    machine = Machine(slots, free_memory_bytes() // slots, device, ahead=not inline)
     plan = plan_sweep(read, task, Store(store), machine, retry_failed)
+    assert plan.expected is not None
     if as_json:
-        options.put_json(_described(plan))
+        options.put_json(_described(plan, plan.expected))
     else:
-        click.echo(_text(plan))
+        click.echo(_text(plan, plan.expected))
 
 
-def _described(plan: "Plan") -> dict[str, Any]:
+def _described(plan: "Plan", expected: "Expected") -> dict[str, Any]:
     return {
         "name": plan.spec.name,
         "task": plan.task.name,
@@ -80,16 +84,18 @@ def _described(plan: "Plan") -> dict[str, Any]:
         "shapes": len(plan.groups),
         "workers": plan.workers,
         "pack_bytes": plan.pack_bytes,
-        "expected_seconds": round(plan.expected_seconds, 2),
+        "expected_seconds": round(expected.seconds, 2) if plan.to_train else 0.0,
+        "expected_seconds_at_most": round(expected.most_seconds, 2) if plan.to_train else 0.0,
+        "expected_stages": {name: round(seconds, 2) for name, seconds in asdict(expected.stages).items()},
+        "basis": expected.basis,
     }
 
 
-def _text(plan: "Plan") -> str:
+def _text(plan: "Plan", expected: "Expected") -> str:
     sizes = sorted({group.size for group in plan.groups.values()})
     shown = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}" if sizes else "0"
     spec = plan.spec
-    steps = sum(group.missing * group.steps for group in plan.groups.values())
-    time = estimated(plan.expected_seconds)
+    steps = sum(group.to_train * group.steps for group in plan.groups.values())
     shapes, resumed = count(len(plan.groups), "shape"), count(len(plan.resumed), "checkpoint")
     firsts = f"{count(len(spec.try_first), 'cell')} to try first" if spec.try_first else ""
     baselines = f"{count(len(spec.baselines), 'baseline')} that early stopping never stops" if spec.baselines else ""
@@ -106,17 +112,31 @@ def _text(plan: "Plan") -> str:
         ("stopping", stopping_in_words(spec)),
         ("budget", " or ".join(filter(None, (runs, wall)))),
         ("in store", f"{plan.runs - plan.missing:,}"),
-        ("to run", f"{plan.missing:,} ({steps:,} run-steps)"),
+        ("to run", f"{plan.to_train:,} ({steps:,} run-steps)"),
         ("packs", f"{plan.packs:,} of {shown} runs, {shapes}, {resumed} to continue from"),
         ("memory", f"{amount(plan.pack_bytes)} in the largest pack"),
-        ("elsewhere", ", ".join(f"{n:,} of these in {name}, to be copied" for name, n in plan.elsewhere.items())),
-        ("time", f"{time} on {count(plan.workers, 'worker')}, from a trial of each shape on this machine"),
+        ("elsewhere", ", ".join(f"{n:,} in {name}, to be copied" for name, n in plan.elsewhere.items())),
+        ("time", f"{estimated(expected.seconds, expected.most_seconds)} on {count(plan.workers, 'worker')}"),
+        ("stages", _stages(expected)),
+        ("basis", expected.basis),
     ]
-    if not plan.missing or (spec.resources.gpu and not plan.expected_seconds):
-        rows = [row for row in rows if row[0] not in ("packs", "memory", "time")]
-        if plan.missing:
+    if not plan.to_train or (spec.resources.gpu and not plan.train_seconds):
+        rows = [row for row in rows if row[0] not in ("packs", "memory", "time", "stages", "basis")]
+        if plan.to_train:
             rows.append(("time", f"unknown: a pack wants {spec.resources.gpu:g} GPU, and this machine has none"))
     return pairs([row for row in rows if row[1]])
+
+
+def _stages(expected: "Expected") -> str:
+    """The expected seconds of each stage that takes at least one."""
+    stages = expected.stages
+    train = estimated(stages.train, expected.most_train).removeprefix("about ")
+    named = {
+        "start": duration(stages.start + stages.machine + stages.workers),
+        "measure pack sizes": duration(stages.measure),
+        "train and write": train, "merge": duration(stages.merge), "MLflow": duration(stages.view),
+    }  # fmt: skip
+    return ", ".join(f"{name} {seconds}" for name, seconds in named.items() if seconds != "under 1 s")
 
 
 def _cells(plan: "Plan") -> str:

@@ -184,7 +184,8 @@ def _say_plan(plan: "Plan", complete: bool) -> None:
         return
     resumed = f", {len(plan.resumed)} of them from a checkpoint" if plan.resumed else ""
     packs = f"{count(plan.packs, 'pack')} on {count(plan.workers, 'worker')}{resumed}"
-    _log.info("%s; %s, %s", text, packs, estimated(plan.expected_seconds))
+    time = f", {estimated(*plan.expected.seconds_left)}" if plan.expected else ""
+    _log.info("%s; %s%s", text, packs, time)
 
 
 def _say_end(driver: "Driver") -> None:

@@ -57,6 +57,11 @@ class Backlog:
         self._sizing.keep()
 
     @property
+    def has_costs(self) -> bool:
+        """Whether work is counted in seconds; else in steps."""
+        return bool(self._step_seconds)
+
+    @property
     def work(self) -> float:
         """The work of all runs that were missing at the start: seconds of one worker, or steps if no cost is known."""
         groups = self.plan.groups.values()

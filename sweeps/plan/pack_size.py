@@ -101,7 +101,8 @@ class Sizing:
         self.profiler = profiler
         self.memory_bytes = memory_bytes
         self.workers = workers
-        self._spent_seconds = 0.0
+        self.spent_seconds = 0.0
+        """How long measuring took."""
         self._unsaved = False
         self._known = files.read_value("speeds.json", _SPEEDS) or {}
 
@@ -110,7 +111,7 @@ class Sizing:
         key = self._key(values)
         known = self._known.get(key)
         if known is None or (known.more_may_pay and lanes >= PACK_SIZES[len(known.run_step_seconds)]):
-            if self._known and self._spent_seconds > _LONGEST_IN_ALL_SECONDS:
+            if self._known and self.spent_seconds > _LONGEST_IN_ALL_SECONDS:
                 return self._nearest(values)
             began = time.perf_counter()
             try:
@@ -119,7 +120,7 @@ class Sizing:
                 return known or (self._nearest(values) if self._known else UNKNOWN_SPEED)
             except Exception:  # the run will raise the same error, and it is recorded there
                 return UNKNOWN_SPEED
-            self._spent_seconds += time.perf_counter() - began
+            self.spent_seconds += time.perf_counter() - began
             self._unsaved = True
         return known
 

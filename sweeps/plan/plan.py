@@ -3,9 +3,11 @@
 import itertools
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from mislabel.sweeps.cells.space import Cells, Space
 from mislabel.sweeps.errors import Problem, SpecError
@@ -18,6 +20,9 @@ from mislabel.sweeps.store.store import SweepFiles
 from mislabel.tasks.parameters import Value
 from mislabel.tasks.task import Task
 from mislabel.tasks.training import measured_steps
+
+if TYPE_CHECKING:
+    from mislabel.sweeps.plan.stages import Expected
 
 Shape = tuple[Value, ...]
 """The values of the shape parameters, in the order of the task. Runs of equal shape can share a pack."""
@@ -41,10 +46,16 @@ class Group:
     """A cell of this shape."""
     runs: int = 0
     missing: int = 0
+    copied: int = 0
+    """How many of the missing runs are copied from other sweeps."""
     size: int = 1
     """Runs per pack."""
     seconds_per_run: float = 0.0
     lane_bytes: int = 0
+
+    @property
+    def to_train(self) -> int:
+        return self.missing - self.copied
 
     @property
     def steps(self) -> int:
@@ -73,6 +84,8 @@ class Plan:
     """The data sets that runs read, with the checksums that they must have on every machine."""
     commit: str = ""
     """The commit of the task's code; see `provenance`."""
+    expected: "Expected | None" = None
+    """How long it takes, once pack sizes are known."""
 
     @property
     def spec(self) -> Spec:
@@ -83,22 +96,27 @@ class Plan:
         return self.space.task
 
     @property
+    def to_train(self) -> int:
+        """The missing runs, without those that are copied from other sweeps."""
+        return sum(group.to_train for group in self.groups.values())
+
+    @property
     def resumed(self) -> list[str]:
         return sorted(set(self.checkpoints.values()))
 
     @property
     def packs(self) -> int:
-        return max(len(self.resumed), sum(math.ceil(group.missing / group.size) for group in self.groups.values()))
+        return max(len(self.resumed), sum(math.ceil(group.to_train / group.size) for group in self.groups.values()))
 
     @property
     def pack_bytes(self) -> int:
         return max((group.lane_bytes * group.size for group in self.groups.values()), default=0)
 
     @property
-    def expected_seconds(self) -> float:
-        """Time to the end: the work divided by the workers, but at least the longest pack."""
-        work = sum(group.missing * group.seconds_per_run for group in self.groups.values())
-        longest = max((min(g.size, g.missing) * g.seconds_per_run for g in self.groups.values()), default=0.0)
+    def train_seconds(self) -> float:
+        """Training of all runs, without early stops: the work divided by the workers, but at least the longest pack."""
+        work = sum(group.to_train * group.seconds_per_run for group in self.groups.values())
+        longest = max((min(g.size, g.to_train) * g.seconds_per_run for g in self.groups.values()), default=0.0)
         return max(work / self.workers, longest)
 
 
@@ -153,6 +171,23 @@ def _count_search(space: Space, index: RunIndex, checkpoints: Mapping[str, str],
     sample = Group(space.sample_cell(), runs, missing)
     groups = {shape_of(space.task, sample.values): sample}
     return Plan(space, groups, retry, cells, runs, missing, failed, checkpoints)
+
+
+def without_copied(plan: Plan, copied: Mapping[str, Sequence[str]], index: RunIndex) -> Plan:
+    """The plan with the runs that will be copied: by sweep, their ids. They are added to the index."""
+    if not copied:
+        return plan
+    elsewhere = {name: len(runs) for name, runs in copied.items()}
+    pairs = [run.rpartition("-") for runs in copied.values() for run in runs]
+    names = [f"{cell}-{seed}" for cell, _, seed in pairs]
+    columns = {"run_id": names, "cell_id": [cell for cell, _, _ in pairs], "seed": [int(seed) for *_, seed in pairs]}
+    index.add(pa.table({**columns, "status": ["done"] * len(names), "attempt": [1] * len(names)}))
+    if plan.spec.method.learns:
+        groups = {shape: replace(group, copied=min(len(names), group.missing)) for shape, group in plan.groups.items()}
+    else:
+        left = _count_cells(plan.space, index, {}, plan.retry).groups
+        groups = {s: replace(group, copied=group.missing - left[s].missing) for s, group in plan.groups.items()}
+    return replace(plan, groups=groups, elsewhere=elsewhere)
 
 
 def sized_plan(plan: Plan, sizing: Sizing) -> Plan:

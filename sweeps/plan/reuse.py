@@ -56,6 +56,15 @@ class Reuse:
         self.counts: Counter[str] = Counter()
         """By sweep, how many runs were copied from it."""
 
+    def expected_runs(self, index: RunIndex) -> dict[str, list[str]]:
+        """By sweep, the runs that will be copied, as far as they are known. A search repeats that of another sweep."""
+        spec = self._space.spec
+        if not spec.method.learns:
+            return self.known_cells(index)
+        other = None if index.count else self.same_search()
+        first = {run for run in self._donors if int(run.rpartition("-")[2]) in spec.seed_range}
+        return {other.name: sorted(run for run in first if self._donors[run] == other.name)} if other else {}
+
     def known_cells(self, index: RunIndex) -> dict[str, list[str]]:
         """By sweep, the runs that this sweep lacks and that one has. A search has none: its cells are not known yet."""
         spec = self._space.spec

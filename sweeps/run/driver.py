@@ -106,6 +106,8 @@ class Driver:
         self._again: deque[PackOrder] = deque()
         self._refill_queue = RefillQueue(backlog)
         self._running: dict[str, Handed] = {}
+        self.packs = 0
+        """How many packs were handed out."""
         self._begun = has
         self._planned_run_work = self.progress.work / max(1, plan.missing)
         self._closed: StopReason | None = None
@@ -134,6 +136,7 @@ class Driver:
         order = replace(order, refill=more and self.plan.spec.early_terminate is not None)
         self._running[order.id] = Handed(order, {run: lane for lane, run in enumerate(order.run_ids)})
         self.progress.running += len(order)
+        self.packs += 1
         _log.debug("pack %s: %d runs%s", order.id, len(order), ", from a checkpoint" if order.resume else "")
         return order
 

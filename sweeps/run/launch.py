@@ -22,10 +22,11 @@ from mislabel.sweeps.errors import DamagedFileError, LeaseLostError, SpecError, 
 from mislabel.sweeps.plan.backlog import Backlog
 from mislabel.sweeps.plan.data_check import datasets_of
 from mislabel.sweeps.plan.pack_size import Profiler, Sizing
-from mislabel.sweeps.plan.plan import Plan, make_plan, sized_plan
+from mislabel.sweeps.plan.plan import Plan, make_plan, sized_plan, without_copied
 from mislabel.sweeps.plan.reuse import Reuse
 from mislabel.sweeps.plan.seed_race import race_is_on
 from mislabel.sweeps.plan.sources import GridSource, SearchSource, SeedRaceSource, Source, copy_missing
+from mislabel.sweeps.plan.stages import expected_time, start_seconds
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.heartbeat import (
     Heartbeat,
@@ -38,6 +39,7 @@ from mislabel.sweeps.run.heartbeat import (
 from mislabel.sweeps.run.lane_stopper import lane_stopper_of
 from mislabel.sweeps.run.lease import Lease, take
 from mislabel.sweeps.run.provenance import commit_of, provenance
+from mislabel.sweeps.run.stage_clock import StageClock
 from mislabel.sweeps.run.sweep_log import sweep_log
 from mislabel.sweeps.run.worker import reports
 from mislabel.sweeps.search.warm_start import earlier_cells, refuse_unknown_sweeps
@@ -105,15 +107,20 @@ def run_sweep(
     the way. Ctrl-C lets running packs checkpoint.
     """
     observe = observer or (lambda plan, files, driver: nullcontext(lambda: None))
+    clock = StageClock(store)
     with sweep_log(store.sweep(spec.name)) as log, closing(prepare(spec, task, store, retry, take_over)) as prepared:
         log.begin()
+        clock.end("start")
         if prepared.complete:
             with observe(prepared.plan, prepared.files, None):
                 return Result(prepared.plan)
         with _stoppable_wait(prepared.lease) as waited, host(spec.resources) as (machine, runner):
             waited()
+            clock.end("machine")
             launch = prepared.start(machine)
             driver = launch.driver
+            clock.end("measure")
+            clock.begin_training(driver)
             with observe(launch.plan, launch.files, driver) as update:
 
                 def show() -> None:
@@ -122,7 +129,11 @@ def run_sweep(
 
                 with _interruptible(driver, show):
                     runner(driver, store, show)
+                clock.end_training(driver)
                 launch.finish()
+                clock.end("merge")
+            clock.end("view")
+        clock.note(driver, machine.ahead)
         if driver.broken:
             raise prepared.lease.lost or driver.broken
         return Result(launch.plan, driver)
@@ -205,6 +216,7 @@ class Prepared:
     plan: Plan
     index: RunIndex
     lease: Lease
+    store: Store
     files: SweepFiles
     complete: bool
     """True if there is nothing to run."""
@@ -227,7 +239,9 @@ class Prepared:
         driver = Driver(backlog, source, self.files, means)
         heartbeat = Heartbeat(self.lease, driver)
         heartbeat.beat()
-        return Launch(plan, self.index, self.lease, self.files, self.complete, self.reuse, driver, heartbeat)
+        expected = expected_time(plan, self.store, self.files, machine.ahead, sizing.spent_seconds)
+        prepared = (self.index, self.lease, self.store, self.files, self.complete, self.reuse)
+        return Launch(replace(plan, expected=expected), *prepared, driver, heartbeat)
 
 
 @dataclass(frozen=True)
@@ -248,16 +262,18 @@ class Launch(Prepared):
 
 
 def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retry: bool = False) -> Plan:
-    """The plan of a sweep. Writes nothing."""
+    """The plan of a sweep, with the time that it is expected to take. Writes nothing."""
+    start_seconds()
     files = store.sweep(spec.name)
     refuse_other_spec(spec, task, files)
     refuse_unknown_sweeps(spec, task, store)
     index = RunIndex(spec, files, [cell for cells in Space(spec, task).baselines() for cell in cells.ids])
     plan = make_plan(spec, task, index, files, retry)
     data = datasets_of(plan, files)
-    found = Reuse(plan.space, store, files, data).known_cells(index)
-    elsewhere = {name: len(runs) for name, runs in found.items()}
-    return sized_plan(replace(plan, elsewhere=elsewhere), _sizing(task, files, machine))
+    plan = without_copied(plan, Reuse(plan.space, store, files, data).expected_runs(index), index)
+    sizing = _sizing(task, files, machine)
+    plan = sized_plan(plan, sizing)
+    return replace(plan, expected=expected_time(plan, store, files, machine.ahead, sizing.spent_seconds))
 
 
 def prepare(spec: Spec, task: Task[Any], store: Store, retry: bool = False, take_over: bool = False) -> Prepared:
@@ -305,7 +321,7 @@ def _prepared(spec: Spec, task: Task[Any], store: Store, lease: Lease, retry: bo
         files.write_json(f"launches/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json", launch)
         plan = replace(plan, commit=commit_of(launch))
         note_starting(files, plan.cells, plan.runs, plan.runs - plan.missing)
-    return Prepared(replace(plan, data=data), index, lease, files, complete, reuse)
+    return Prepared(replace(plan, data=data), index, lease, store, files, complete, reuse)
 
 
 def _say_copied(reuse: Reuse) -> None:

@@ -6,6 +6,7 @@ different groups are not compared. Means are costs: less is better, nan means no
 """
 
 import math
+import random
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 Curve = Mapping[int, float]
 """A candidate's mean cost at each step."""
+# Sweeps that are simulated to estimate how much a rule stops, and their largest number of cells.
+_SIMULATIONS, _MOST_SIMULATED = 5, 200
 
 
 def rule_of(wanted: EarlyTerminate, steps: int) -> "Halving | Median | Patience":
@@ -41,6 +44,37 @@ def decision_steps(wanted: EarlyTerminate, measured: Sequence[int]) -> frozenset
         rungs.add(next(step for step in before_last if step >= target))
         target *= wanted.eta
     return frozenset(rungs)
+
+
+def expected_shares(
+    wanted: EarlyTerminate, measured: Sequence[int], cells: float, at_once: float
+) -> tuple[float, float]:
+    """The expected shares of all steps that are trained, and of cells that are trained to the end.
+
+    For asha and hyperband, this many cells arrive in random order, `at_once` at a time, and their order never changes.
+    About half of the cells fall behind the median. How many lose `patience` can't be known: none is assumed to.
+    """
+    steps = measured[-1]
+    if wanted.type == "patience":
+        return 1.0, 1.0
+    if wanted.type == "median":
+        return 0.5 * (1 + min(1.0, wanted.min_steps / steps)), 0.5
+    count, together = max(1, min(_MOST_SIMULATED, round(cells))), max(1, round(at_once))
+    rungs, trained, finished = sorted(decision_steps(wanted, measured)), 0, 0
+    for repetition in range(_SIMULATIONS):
+        rule, chance = rule_of(wanted, steps), random.Random(repetition)
+        ranks = {f"{repetition}.{i}": chance.random() for i in range(count)}
+        for first in range(0, count, together):
+            live = list(ranks)[first : first + together]
+            for rung in rungs:
+                for cell in live:
+                    rule.record(cell, "", rung, {rung: ranks[cell]})
+                stopped = {cell for cell in live if rule.should_stop(cell, "", rung, {rung: ranks[cell]})}
+                trained += rung * len(stopped)
+                live = [cell for cell in live if cell not in stopped]
+            trained += steps * len(live)
+            finished += len(live)
+    return trained / (_SIMULATIONS * count * steps), finished / (_SIMULATIONS * count)
 
 
 class Ranking:

@@ -108,6 +108,6 @@ def test_a_sweep_whose_first_cell_raises_runs_the_others(store: Store) -> None:
 def test_a_plan_estimates_time_and_memory_of_missing_runs(store: Store) -> None:
     known_speed(store.sweep("bowls"), {1: 1.0, 4: 0.5}, lane_bytes=1000)
     plan = prepared(store, resources={"pack": 4}).plan
-    assert plan.expected_seconds == pytest.approx(6 * 8 * 0.5)
+    assert plan.train_seconds == pytest.approx(6 * 8 * 0.5)
     assert plan.pack_bytes == 4000
     assert plan.workers == MACHINE.workers

@@ -92,4 +92,4 @@ def test_an_empty_space_has_nothing_to_run(store: Store) -> None:
     plan = plan_of(
         store, method="random", budget={"cells": 5}, parameters={"x": {"min": 1, "max": 2}}, exclude=["x > 0"]
     )
-    assert (plan.cells, plan.runs, plan.missing, plan.packs, plan.expected_seconds) == (0, 0, 0, 0, 0.0)
+    assert (plan.cells, plan.runs, plan.missing, plan.packs, plan.train_seconds) == (0, 0, 0, 0, 0.0)
