@@ -14,8 +14,8 @@ import pytest
 from docs.tools.pages import DOCS, ROOT, blocks_of, page_name, pages, prose_of
 from docs.tools.papers import MARKER
 from mislabel.sweeps.errors import ExitCode
+from mislabel.sweeps.seed_means import CONFIDENCE
 from mislabel.sweeps.spec.document import read_document
-from mislabel.sweeps.statistics import CONFIDENCE
 from mislabel.tasks.data.images import EMBEDDED, images
 from tests.test_house import MOST_LINES, MOST_MODULES
 
