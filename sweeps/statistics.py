@@ -151,7 +151,8 @@ def summaries(table: "pd.DataFrame", metric: str, by: Sequence[str], confidence:
     rows = Rows(table, by)
     found = rows.summary(table[metric].to_numpy(float)[rows.order, None], confidence)
     names = ("mean", "std", "n", "low", "high")
-    return rows.keys.assign(**{name: found[name][:, 0] for name in names})
+    out: pd.DataFrame = rows.keys.assign(**{name: found[name][:, 0] for name in names})
+    return out
 
 
 def cell_table(runs: "pd.DataFrame", metric: str, by: Sequence[str]) -> "pd.DataFrame":
@@ -168,7 +169,7 @@ def cell_table(runs: "pd.DataFrame", metric: str, by: Sequence[str]) -> "pd.Data
         runs=("status", "size"), diverged=("diverged", "sum"), stopped=("stopped", "sum"), last=("step", "max")
     )
     counts = counts.rename(columns={"last": "step"}).drop(columns=[name for name in by if name == "step"])
-    return summaries(held, metric, by).assign(**{name: counts[name].to_numpy() for name in counts})
+    return summaries(held, metric, by).assign(**{str(name): counts[name].to_numpy() for name in counts})
 
 
 def pooled_table(runs: "pd.DataFrame", metric: str, by: Sequence[str]) -> "pd.DataFrame":

@@ -126,10 +126,9 @@ def contour(cells: pd.DataFrame, metric: str, x: Dimension, y: Dimension) -> str
             table = means.reindex(index=rows, columns=columns)
             shown = axis.pcolormesh(np.ma.masked_invalid(table.to_numpy()), cmap="viridis", rasterized=True)
             diverged = every[every["diverged"] > 0]
-            for at in {
-                (columns.index(a), rows.index(b)) for a, b in zip(diverged[x.name], diverged[y.name], strict=True)
-            }:
-                axis.add_patch(Rectangle(at, 1, 1, fill=False, hatch="///", edgecolor=FAINT, linewidth=0))
+            squares = zip(diverged[x.name].map(columns.index), diverged[y.name].map(rows.index), strict=True)
+            for square in set(squares):
+                axis.add_patch(Rectangle(square, 1, 1, fill=False, hatch="///", edgecolor=FAINT, linewidth=0))
             for along, dimension, levels in (("x", x, table.columns), ("y", y, table.index)):
                 at = range(0, len(levels), max(1, len(levels) // 8))
                 getattr(axis, f"set_{along}ticks")([i + 0.5 for i in at], [value_text(levels[i], digits=3) for i in at])

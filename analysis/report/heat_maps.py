@@ -173,7 +173,8 @@ def _hatch(axis: "Axes", at: tuple[int, int], share: float) -> None:
 def _diverged(runs: pd.DataFrame, *names: str) -> dict[Any, float]:
     """By the values of these parameters: the share of the runs that diverged."""
     shares = (runs["status"] == "diverged").groupby([runs[name] for name in names], dropna=False, observed=True).mean()
-    return {tuple(_key(value) for value in key): float(share) for key, share in shares.items()}
+    keys: list[Any] = shares.index.tolist()
+    return {tuple(map(_key, key)): float(share) for key, share in zip(keys, shares, strict=True)}
 
 
 def _key(value: Any) -> Any:

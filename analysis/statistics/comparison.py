@@ -104,7 +104,7 @@ def compare(
         rows.append({**dict(zip(keys, _values(setting), strict=True)), **found._asdict(), "missing": missing})
     table = pd.DataFrame(rows)
     table = table.sort_values(keys, ignore_index=True) if keys else table
-    table.insert(table.columns.get_loc("p") + 1, "p_holm", holm(table["p"]))
+    table.insert(list(table.columns).index("p") + 1, "p_holm", holm(table["p"]))
     goals = {objective.name: objective.goal for objective in sweeps[0].spec.metric}
     if metric in goals:
         b_is_better = (table["difference"] < 0) == (goals[metric] == "minimize")

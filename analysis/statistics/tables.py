@@ -311,8 +311,10 @@ def names_of(given: Names) -> list[str]:
 
 def masked(values: "pd.Series[Any]", active: np.ndarray) -> "pd.Series[Any]":
     """The values where the parameter is active; elsewhere they are missing. Whole numbers and booleans stay such."""
-    nullable = {"i": "Int64", "b": "boolean"}.get(getattr(values.dtype, "kind", ""))
-    return values.astype(nullable).where(active) if nullable and not active.all() else values.where(active)
+    kind = getattr(values.dtype, "kind", "")
+    if active.all() or kind not in "ib":
+        return values.where(active)
+    return values.astype("Int64" if kind == "i" else "boolean").where(active)
 
 
 def _is_in(name: str, value: Any, kind: pa.DataType) -> Any:

@@ -15,8 +15,8 @@ from docs.tools.pages import DOCS, ROOT, blocks_of, page_name, pages, prose_of
 from docs.tools.papers import MARKER
 from mislabel.sweeps.errors import ExitCode
 from mislabel.sweeps.run.live_rows import SHARE
+from mislabel.sweeps.seed_means import CONFIDENCE
 from mislabel.sweeps.spec.document import read_document
-from mislabel.sweeps.statistics import CONFIDENCE
 from mislabel.tasks.data.images import EMBEDDED, images
 from tests.test_house import MOST_LINES, MOST_MODULES
 
