@@ -64,7 +64,8 @@ def making(files: SweepFiles) -> Iterator[Artifacts]:
 
 def make(sweep: SweepTables, folder: Path) -> None:
     """Write the report, the figures and the importances. What the sweep has too few results for is left out."""
-    from mislabel.analysis.report.figures import branch_figure, curve_figure, save
+    from mislabel.analysis.report.figures import curve_figure, save
+    from mislabel.analysis.report.heat_maps import branch_figure
     from mislabel.analysis.report.report import Report
     from mislabel.analysis.studies.importance import importance_of
 
