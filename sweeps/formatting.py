@@ -21,11 +21,9 @@ def duration(seconds: float) -> str:
 
 
 def estimated(seconds: float, most_seconds: float | None = None) -> str:
-    """Such as 'under 1 s', 'about 3 min' or '3 min to 2 h'."""
-    least, most = duration(seconds), duration(seconds if most_seconds is None else most_seconds)
-    if least != most:
-        return f"{least} to {most}"
-    return least if seconds < 1 else f"about {least}"
+    """Such as 'under 1 s', 'about 3 min' or 'about 3 min to about 2 h'."""
+    ends = [duration(end) if end < 1 else f"about {duration(end)}" for end in (seconds, most_seconds or seconds)]
+    return " to ".join(dict.fromkeys(ends))
 
 
 def amount(size: float) -> str:

@@ -96,6 +96,7 @@ def _text(plan: "Plan", expected: "Expected") -> str:
     shown = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}" if sizes else "0"
     spec = plan.spec
     steps = sum(group.to_train * group.steps for group in plan.groups.values())
+    time = estimated(expected.seconds, expected.most_seconds)
     shapes, resumed = count(len(plan.groups), "shape"), count(len(plan.resumed), "checkpoint")
     firsts = f"{count(len(spec.try_first), 'cell')} to try first" if spec.try_first else ""
     baselines = f"{count(len(spec.baselines), 'baseline')} that early stopping never stops" if spec.baselines else ""
@@ -116,27 +117,26 @@ def _text(plan: "Plan", expected: "Expected") -> str:
         ("packs", f"{plan.packs:,} of {shown} runs, {shapes}, {resumed} to continue from"),
         ("memory", f"{amount(plan.pack_bytes)} in the largest pack"),
         ("elsewhere", ", ".join(f"{n:,} in {name}, to be copied" for name, n in plan.elsewhere.items())),
-        ("time", f"{estimated(expected.seconds, expected.most_seconds)} on {count(plan.workers, 'worker')}"),
+        ("time", f"{time} on {count(plan.workers, 'worker')}, from {expected.basis} on this machine"),
         ("stages", _stages(expected)),
-        ("basis", expected.basis),
     ]
     if not plan.to_train or (spec.resources.gpu and not plan.train_seconds):
-        rows = [row for row in rows if row[0] not in ("packs", "memory", "time", "stages", "basis")]
+        rows = [row for row in rows if row[0] not in ("packs", "memory", "time", "stages")]
         if plan.to_train:
             rows.append(("time", f"unknown: a pack wants {spec.resources.gpu:g} GPU, and this machine has none"))
     return pairs([row for row in rows if row[1]])
 
 
 def _stages(expected: "Expected") -> str:
-    """The expected seconds of each stage that takes at least one."""
     stages = expected.stages
-    train = estimated(stages.train, expected.most_train).removeprefix("about ")
     named = {
-        "start": duration(stages.start + stages.machine + stages.workers),
-        "measure pack sizes": duration(stages.measure),
-        "train and write": train, "merge": duration(stages.merge), "MLflow": duration(stages.view),
-    }  # fmt: skip
-    return ", ".join(f"{name} {seconds}" for name, seconds in named.items() if seconds != "under 1 s")
+        "start-up": estimated(stages.start + stages.machine + stages.workers),
+        "measuring pack sizes": estimated(stages.measure),
+        "training": estimated(stages.train, expected.most_train),
+        "merging": estimated(stages.merge),
+        "MLflow": estimated(stages.view),
+    }
+    return ", ".join(f"{name} {seconds}" for name, seconds in named.items())
 
 
 def _cells(plan: "Plan") -> str:

@@ -28,6 +28,10 @@ Shape = tuple[Value, ...]
 """The values of the shape parameters, in the order of the task. Runs of equal shape can share a pack."""
 
 
+# Cells that are drawn to estimate the cost of a search, and how many of their shapes are measured.
+_DRAWN, _MOST_SHAPES = 64, 9
+
+
 def shape_of(task: Task[Any], values: Mapping[str, Value]) -> Shape:
     return tuple(values[name] for name in task.names("shape"))
 
@@ -194,6 +198,27 @@ def sized_plan(plan: Plan, sizing: Sizing) -> Plan:
     """The plan with pack sizes and expected times for the workers that `sizing` is about."""
     groups = {shape: sized_group(plan.space, group, sizing) for shape, group in plan.groups.items()}
     return replace(plan, groups=groups, workers=sizing.workers)
+
+
+def averaged_plan(plan: Plan, sizing: Sizing) -> Plan:
+    """The sized plan of a search with the mean cost of the shapes that it may propose, from cells drawn at random.
+
+    A launch does not need this: it measures each shape when the search proposes it.
+    """
+    branches = plan.space.branches()
+    drawn = (cells for branch in branches for cells in branch.drawn(max(1, _DRAWN // len(branches))))
+    cells = {shape: values for each in drawn for shape, values in _cells_by_shape(plan.task, each)}
+    if not plan.spec.method.learns or len(cells) < 2 or not plan.missing:
+        return plan
+    chosen = list(cells.values())[:: math.ceil(len(cells) / _MOST_SHAPES)]
+    (shape, group), *_ = plan.groups.items()
+    found = [sized_group(plan.space, replace(group, values=values), sizing) for values in chosen]
+    seconds = sum(each.seconds_per_run for each in found) / len(found)
+    return replace(plan, groups={shape: replace(group, seconds_per_run=seconds)})
+
+
+def _cells_by_shape(task: Task[Any], cells: Cells) -> Iterator[tuple[Shape, Mapping[str, Value]]]:
+    return ((shape, cells.values(i)) for i, shape in enumerate(shapes_of(task, cells)))
 
 
 def sized_group(space: Space, group: Group, sizing: Sizing) -> Group:

@@ -75,6 +75,8 @@ class Measured:
     """Seconds of a worker per pack that it did not train."""
     new_view: bool
     """Whether MLflow's database was created."""
+    is_whole: bool = True
+    """False if the process had started earlier, so that the launch imported little and did not start Ray."""
 
 
 _MEASURED = TypeAdapter(Measured)
@@ -155,7 +157,7 @@ def expected_time(plan: Plan, store: Store, files: SweepFiles, on_ray: bool, mea
     shown = store.folder is not None
     stages = Stages(**{**asdict(around), "train": least, "view": max(0.2 * start, view) if shown else 0.0})
     basis = "a trial of each shape"
-    return Expected(stages, most, f"{basis} and the last launch on this machine" if earlier else basis)
+    return Expected(stages, most, f"{basis} and the last launch" if earlier else basis)
 
 
 def _train_seconds(plan: Plan, pace: Pace, start: float) -> tuple[float, float]:
@@ -189,12 +191,15 @@ def _train_seconds(plan: Plan, pace: Pace, start: float) -> tuple[float, float]:
 def note_stages(files: SweepFiles, measured: Measured) -> None:
     """Store how long the launch took. Nothing depends on it but expected times."""
     with suppress(StoreError):
-        files.write_json(FILE, asdict(measured))
+        if measured.is_whole or files.read_value(FILE, _MEASURED) is None:
+            files.write_json(FILE, asdict(measured))
 
 
-def measured_now(on_ray: bool, seconds: Stages, slowdown: float, pack_seconds: float, new_view: bool) -> Measured:
+def measured_now(
+    on_ray: bool, seconds: Stages, slowdown: float, pack_seconds: float, new_view: bool, is_whole: bool
+) -> Measured:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return Measured(platform.node(), on_ray, now, seconds, slowdown, pack_seconds, new_view)
+    return Measured(platform.node(), on_ray, now, seconds, slowdown, pack_seconds, new_view, is_whole)
 
 
 def _last_launch(store: Store, files: SweepFiles, on_ray: bool) -> Measured | None:
@@ -213,7 +218,7 @@ def _launches(store: Store, on_ray: bool) -> Iterator[Measured]:
 
 
 def _is_like(measured: Measured, on_ray: bool) -> bool:
-    return measured.host == platform.node() and measured.on_ray == on_ray
+    return measured.is_whole and (measured.host, measured.on_ray) == (platform.node(), on_ray)
 
 
 def _pace_from(measured: Measured) -> Pace:

@@ -22,7 +22,7 @@ from mislabel.sweeps.errors import DamagedFileError, LeaseLostError, SpecError, 
 from mislabel.sweeps.plan.backlog import Backlog
 from mislabel.sweeps.plan.data_check import datasets_of
 from mislabel.sweeps.plan.pack_size import Profiler, Sizing
-from mislabel.sweeps.plan.plan import Plan, make_plan, sized_plan, without_copied
+from mislabel.sweeps.plan.plan import Plan, averaged_plan, make_plan, sized_plan, without_copied
 from mislabel.sweeps.plan.reuse import Reuse
 from mislabel.sweeps.plan.seed_race import race_is_on
 from mislabel.sweeps.plan.sources import GridSource, SearchSource, SeedRaceSource, Source, copy_missing
@@ -272,7 +272,7 @@ def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retr
     data = datasets_of(plan, files)
     plan = without_copied(plan, Reuse(plan.space, store, files, data).expected_runs(index), index)
     sizing = _sizing(task, files, machine)
-    plan = sized_plan(plan, sizing)
+    plan = averaged_plan(sized_plan(plan, sizing), sizing)
     return replace(plan, expected=expected_time(plan, store, files, machine.ahead, sizing.spent_seconds))
 
 

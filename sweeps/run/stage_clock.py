@@ -40,13 +40,14 @@ class StageClock:
         self._last = now
 
     def note(self, driver: Driver, on_ray: bool) -> None:
-        """Store the stages with the sweep, unless the launch is not typical: it was stopped, or little was trained."""
+        """Store the stages with the sweep, unless the launch is not typical: it was stopped, or trained nothing."""
         progress = driver.progress
-        if not self._is_first or driver.stop_reason or not progress.work_done or not driver.packs:
+        if driver.stop_reason or not progress.work_done or not driver.packs:
             return
         idle = max(0.0, self._stages.train * driver.plan.workers - progress.train_seconds)
         # Without costs of shapes, work is counted in steps.
         expected = progress.work_done * self._contention
         slowdown = progress.train_seconds / expected if driver.backlog.has_costs else 1.0
-        measured = measured_now(on_ray, self._stages, slowdown, idle / driver.packs, self._new_view)
+        idle_per_pack = idle / driver.packs
+        measured = measured_now(on_ray, self._stages, slowdown, idle_per_pack, self._new_view, self._is_first)
         note_stages(self._store.sweep(driver.plan.spec.name), measured)

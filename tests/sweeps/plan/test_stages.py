@@ -40,7 +40,7 @@ def expected_of(store: Store, on_ray: bool = False, workers: int = 1, **changes:
 
 def measured(**changes: Any) -> Measured:
     seconds = Stages(start=4.0, machine=10.0, measure=1.0, workers=6.0, train=20.0, merge=2.0, view=8.0)
-    return replace(measured_now(True, seconds, slowdown=1.5, pack_seconds=0.4, new_view=True), **changes)
+    return replace(measured_now(True, seconds, slowdown=1.5, pack_seconds=0.4, new_view=True, is_whole=True), **changes)
 
 
 def test_training_takes_as_long_as_its_runs_and_packs(store: Store) -> None:
@@ -125,7 +125,8 @@ def test_the_first_launch_of_a_process_stores_its_stages(store: Store, monkeypat
     assert stored["seconds"]["train"] > 0
     assert not stored["on_ray"]
     run_sweep(bowl_spec(name="second", parameters={"x": 1.0, "level": 3}), BOWL, store, inline_host)
-    assert store.sweep("second").read_json(FILE) is None, "it imported and started nothing"
+    assert not store.sweep("second").read_json(FILE)["is_whole"], "it imported and started nothing"
+    assert store.sweep("bowls").read_json(FILE)["is_whole"]
 
 
 def test_the_start_of_a_process_is_its_age_at_the_first_plan() -> None:
