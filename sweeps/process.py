@@ -61,7 +61,7 @@ def _started(pid: int) -> str:
 
 def age_seconds() -> float:
     """How long this process has been running."""
-    return max(0.0, time.time() - psutil.Process().create_time())
+    return max(0.0, time.time() - float(psutil.Process().create_time()))
 
 
 @cache

@@ -4,6 +4,7 @@ A sweep whose cells are known copies the runs before it starts. A search copies 
 cell, and a seed race those of further seeds when a cell gets them.
 """
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +25,8 @@ from mislabel.sweeps.store.outcome import ENDED, Outcome, Status
 from mislabel.sweeps.store.parts import TABLES
 from mislabel.sweeps.store.run_index import RunIndex
 from mislabel.sweeps.store.store import Store, SweepFiles
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,8 @@ class Reuse:
         self._store = store
         self._files = files
         self._data = data
-        self.counts: Counter[str] = Counter()
-        """By sweep, how many runs were copied from it."""
+        self._counts: Counter[str] = Counter()
+        """By sweep, how many runs were copied from it and not logged yet."""
 
     def expected_runs(self, index: RunIndex) -> dict[str, list[str]]:
         """By sweep, the runs that will be copied, as far as they are known. A search repeats that of another sweep."""
@@ -109,8 +112,16 @@ class Reuse:
                 files.save_weights(run, donor.load_weights(run) or b"")
         files.write_results(tables)
         index.add(tables["runs"])
-        self.counts[name] += len(runs)
+        self._counts[name] += len(runs)
         return Copied(tables["runs"], tables.get("curves", pa.table({})))
+
+    def log_counts(self) -> None:
+        """Log how many runs were copied since the last call."""
+        for name, runs in self._counts.items():
+            _log.info(
+                "%s same as in %s: copied from there", "1 run is the" if runs == 1 else f"{runs:,} runs are the", name
+            )
+        self._counts.clear()
 
     def _found(self, runs: Iterable[str]) -> dict[str, list[str]]:
         """By sweep, those of the runs that it has."""

@@ -253,7 +253,7 @@ class Launch(Prepared):
 
     def finish(self) -> None:
         """Merge the tables' small files, remove checkpoints that nobody needs, and record how the sweep ended."""
-        _say_copied(self.reuse)
+        self.reuse.log_counts()
         if not self.driver.broken:
             over = self.driver.over and self.driver.stop_reason is None
             _tidy(self.lease, over)
@@ -309,7 +309,7 @@ def _prepared(spec: Spec, task: Task[Any], store: Store, lease: Lease, retry: bo
     reuse = Reuse(plan.space, store, files, data)
     if reuse.copy([run for runs in reuse.known_cells(index).values() for run in runs], index):
         plan = make_plan(spec, task, index, files, retry)
-    _say_copied(reuse)
+    reuse.log_counts()
     files.revise_spec(spec.to_yaml())
     forget_earlier_stop(files)
     complete = not plan.missing and not race_is_on(spec, index, retry)
@@ -322,15 +322,6 @@ def _prepared(spec: Spec, task: Task[Any], store: Store, lease: Lease, retry: bo
         plan = replace(plan, commit=commit_of(launch))
         note_starting(files, plan.cells, plan.runs, plan.runs - plan.missing)
     return Prepared(replace(plan, data=data), index, lease, store, files, complete, reuse)
-
-
-def _say_copied(reuse: Reuse) -> None:
-    """Say how many runs were copied since the last call."""
-    for name, runs in reuse.counts.items():
-        _log.info(
-            "%s same as in %s: copied from there", "1 run is the" if runs == 1 else f"{runs:,} runs are the", name
-        )
-    reuse.counts.clear()
 
 
 def _tidy(lease: Lease, over: bool) -> None:

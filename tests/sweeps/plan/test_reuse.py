@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from mislabel.sweeps.run.launch import Launch, plan_sweep
-from mislabel.sweeps.store.outcome import INTERRUPTED, StopCause
+from mislabel.sweeps.store.outcome import INTERRUPTED, Status, StopCause
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.bowls import BOWL, MACHINE, bowl_spec, curves_of, prepared, run, runs_of
 
@@ -177,7 +177,7 @@ def test_runs_that_another_search_stopped_are_judged_again(store: Store) -> None
     second = run(store, name="second", **ASHA)
     before, after = runs_of(first.files), runs_of(second.files)
     assert {"done", "stopped"} == set(before["status"])
-    assert second.driver.progress.statuses["done"] == 0
+    assert second.driver.progress.statuses[Status.DONE] == 0
     pd.testing.assert_frame_equal(before, after)
 
 

@@ -16,8 +16,7 @@ from mislabel.sweeps.plan.stages import (
     note_stages,
     start_seconds,
 )
-from mislabel.sweeps.run.launch import inline_host, plan_sweep, run_sweep
-from mislabel.sweeps.run.stage_clock import StageClock
+from mislabel.sweeps.run.launch import plan_sweep
 from mislabel.sweeps.spec.model import EarlyTerminate
 from mislabel.sweeps.stopping.rules import decision_steps, expected_shares
 from mislabel.sweeps.stopping.stopper import Entry, Stopper
@@ -115,18 +114,6 @@ def test_a_damaged_file_of_stages_is_ignored(store: Store) -> None:
     usual = expected_of(store, on_ray=True)
     store.sweep("bowls").write_text(FILE, "{")
     assert expected_of(store, on_ray=True) == usual
-
-
-def test_the_first_launch_of_a_process_stores_its_stages(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StageClock, "_launches", 0)
-    run_sweep(bowl_spec(), BOWL, store, inline_host)
-    stored = store.sweep("bowls").read_json(FILE)
-    assert set(stored["seconds"]) == set(asdict(Stages(0.0)))
-    assert stored["seconds"]["train"] > 0
-    assert not stored["on_ray"]
-    run_sweep(bowl_spec(name="second", parameters={"x": 1.0, "level": 3}), BOWL, store, inline_host)
-    assert not store.sweep("second").read_json(FILE)["is_whole"], "it imported and started nothing"
-    assert store.sweep("bowls").read_json(FILE)["is_whole"]
 
 
 def test_the_start_of_a_process_is_its_age_at_the_first_plan() -> None:

@@ -29,7 +29,7 @@ every_rule = pytest.mark.parametrize("kind", RULES)
 
 def split_cells(files: SweepFiles) -> dict[str, Counter[str]]:
     """The cells with both finished and stopped runs: how many runs have each status."""
-    found = {cell: Counter(rows["status"]) for cell, rows in runs_of(files).groupby("cell_id")}
+    found = {str(cell): Counter(rows["status"]) for cell, rows in runs_of(files).groupby("cell_id")}
     return {cell: statuses for cell, statuses in found.items() if {"done", "stopped"} <= set(statuses)}
 
 
@@ -125,7 +125,7 @@ def test_the_search_and_the_tables_agree_on_the_best_cell(tmp_path: Path) -> Non
         table = runs_of(launch.files)
         raced += len(table) > 48
         means = table[table["status"] == "done"].groupby("cell_id")["loss"].mean()
-        best = means.idxmin()
+        best = str(means.idxmin())
         for known in (launch.driver.means, means_of(launch.plan.spec, launch.files)):
             assert known.best == (pytest.approx(means[best]), best)
         sweep = mislabel.load(store.address, "bowls")
