@@ -11,7 +11,8 @@ help:  ## List the targets.
 
 quickstart: $(READY)  ## Run a first sweep on a local Ray: 40 networks on XOR clusters, with results in ./results.
 	$(BIN)/mislabel run quickstart
-	$(BIN)/mislabel figure quickstart -m train_accuracy -m noisy_accuracy -m clean_test_accuracy -o results/quickstart.png
+	$(BIN)/mislabel figure quickstart -m train_accuracy -m noisy_accuracy -m clean_test_accuracy \
+		--by noise_rate --by dim -o results/quickstart.png
 	@echo
 	@echo 'The figure is results/quickstart.png. The tables and the MLflow view are in results, which `mislabel ui` shows.'
 	@echo 'Put `mislabel` on the PATH of this shell:  source $(BIN)/activate'

@@ -211,9 +211,9 @@ def curves(tables: Mapping[str, pd.DataFrame], metric: str) -> str:
                 axis.plot(whole["step"], whole["mean"], color=colour, linewidth=1.6, label=str(label))
                 axis.plot(fewer["step"], fewer["mean"], "--", color=colour, linewidth=1.2)
                 axis.fill_between(rows["step"], rows["low"], rows["high"], color=colour, alpha=0.18, linewidth=0)
-            limit(axis, table)
             if table["step"].max() > 100:
                 axis.set_xscale("symlog", linthresh=1)
+            limit(axis, table, ["group"])
             axis.set_title(title, loc="left")
             axis.set_xlabel("step")
             if len(groups) > 1:

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_LINES = 24
-_FEW_LINES = 6
+_FEW_LINES = 12
 _MARKERS = "os^DvPX*<>hp"
 _LETTERS_PER_INCH = 13
-# Values this many times larger than nearly all others don't set the limits of an axis.
-_OUTLYING = 20
+# Values this many times larger than those of most lines, or than most of a line, don't set the limits of an axis.
+_OUTLYING_LINE = 1e3
+_OUTLYING_STEP = 1e6
 _SHARES = ("accuracy", "error", "share", "fraction", "rate", "probability")
 
 
@@ -112,11 +113,12 @@ def _averages(runs: pd.DataFrame, by: Sequence[str]) -> str:
     """What a line averages, such as 'Mean and 95 % interval over 5 seeds. A line averages 30 cells.'"""
     groups = runs.groupby(list(by), observed=True)
     seeds, cells = (groups[column].nunique() for column in ("seed", "cell_id"))
-    text = f"Mean and 95 % interval over {_up_to(seeds, 'seed')}."
-    return text if cells.max() == 1 else f"{text} A line averages {_up_to(cells, 'cell')}."
+    text = f"Mean and 95 % interval over {up_to(seeds, 'seed')}."
+    return text if cells.max() == 1 else f"{text} A line averages {up_to(cells, 'cell')}."
 
 
-def _up_to(numbers: "pd.Series[int]", noun: str) -> str:
+def up_to(numbers: "pd.Series[int]", noun: str) -> str:
+    """Such as '5 seeds' or '3 to 5 seeds'."""
     if numbers.empty:
         return count(0, noun)
     most = int(numbers.max())
@@ -177,12 +179,12 @@ def _draw_lines(axis: "Axes", sweep: SweepTables, metric: str, runs: pd.DataFram
         notes.append(f"Dashed: the mean is over the remaining runs, which are the better ones ({', '.join(ended)}).")
     elif ended:
         notes.append(f"Lines end where their runs ended early ({', '.join(ended)}).")
-    if limit(axis, table):
-        notes.append("Values far above all others are outside of the axis.")
     steps = sorted(table["step"].unique())
     # The first steps are closer to each other than evenly spaced steps would be.
     if len(steps) > 2 and steps[-1] > 100 and 2 * steps[1] * (len(steps) - 1) < steps[-1]:
         axis.set_xscale("symlog", linthresh=1)
+    if limit(axis, table, by):
+        notes.append("Values far above all others are outside of the axis.")
     label(axis, metric.replace("_", " "), "step")
     return notes
 
@@ -195,20 +197,24 @@ def with_clipped_band(table: pd.DataFrame, metric: str, frames: Sequence[Frames]
     return table.assign(low=table["low"].clip(lower=0), high=table["high"].clip(upper=1))
 
 
-def limit(axis: "Axes", table: pd.DataFrame) -> bool:
-    """Choose the limits of the axis without outlying values, such as those of a run that is about to diverge."""
-    means = table["mean"].dropna().abs()
-    if means.empty:
+def limit(axis: "Axes", table: pd.DataFrame, by: Sequence[str]) -> bool:
+    """Limit the axis if a line has outlying values, such as those of a run that is about to diverge.
+
+    Set the scale of the steps before.
+    """
+    known = table[table["mean"].notna()]
+    lines = known["mean"].abs().groupby([known[name] for name in by], observed=True)
+    references = [
+        _OUTLYING_LINE * float(lines.max().quantile(0.25)),
+        _OUTLYING_STEP * max(float(known["mean"].abs().quantile(0.75)), float(lines.first().max())),
+    ]
+    largest = min((number for number in references if number > 0), default=np.inf)
+    inside = known.loc[known["mean"].abs() <= largest]
+    if inside.empty or max(known[name].abs().max() for name in ("mean", "low", "high")) <= largest:
         return False
-    largest = _OUTLYING * float(means.quantile(0.75))
-    every = pd.concat([table[name] for name in ("mean", "low", "high")]).dropna()
-    if largest == 0 or means.max() <= largest:
-        inside = table.loc[table["mean"].notna(), "mean"]
-        if every.abs().max() <= max(largest, _OUTLYING * means.max()):
-            return False
-    else:
-        inside = table.loc[table["mean"].abs() <= largest, "mean"]
-    low, high = float(inside.min()), float(inside.max())
+    edges = pd.concat([inside[name] for name in ("mean", "low", "high")])
+    edges = edges[edges.abs() <= largest]
+    low, high = float(edges.min()), float(edges.max())
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     axis.set_ylim(low - margin, high + margin)
     return True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from mislabel.analysis.report.figures import finish, label
+from mislabel.analysis.report.figures import finish, label, up_to
 from mislabel.analysis.statistics.comparison import SIGNIFICANT, compare
 from mislabel.analysis.statistics.ranking import best_cells, best_of_branches, ranked
 from mislabel.analysis.statistics.tables import At, SweepTables
@@ -223,7 +223,7 @@ def _axes(sweep: SweepTables, x: str | None, y: str | None, free: Sequence[str] 
 
 
 def _seeds(runs: pd.DataFrame) -> str:
-    return count(int(runs["seed"].nunique()), "seed")
+    return up_to(runs.groupby("cell_id")["seed"].nunique(), "seed")
 
 
 def _when(at: At) -> str:

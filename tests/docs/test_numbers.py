@@ -13,6 +13,7 @@ import pytest
 
 from docs.tools.pages import DOCS, ROOT, blocks_of, page_name, pages, prose_of
 from docs.tools.papers import MARKER
+from mislabel.analysis.statistics.comparison import SIGNIFICANT
 from mislabel.sweeps.errors import ExitCode
 from mislabel.sweeps.run.live_rows import SHARE
 from mislabel.sweeps.seed_means import CONFIDENCE
@@ -63,7 +64,15 @@ def _numbers() -> dict[str, list[str]]:
         "guides/claims.md": [_INTERVAL, str(int(ExitCode.FAILED))],
         "guides/images.md": _digits_size(),
         "guides/own-task.md": [_LANES, "0"],
+        "guides/pandas.md": [_INTERVAL],
         "guides/search.md": ["1"],  # of 1/eta
+        "guides/statistics.md": [
+            _INTERVAL,
+            "1",
+            _INTERVAL,
+            f"{SIGNIFICANT:.2g}",
+            f"{100 * SIGNIFICANT:.2g}",
+        ],  # 1 of 1 / Σ w²
         "index.md": [*map(str, dims), _INTERVAL, "2.0"],
         "papers/clean-priority.md": [*"79", *"79", "7", "11", "12", "9", "12", "4", "5", "472", "590"],
         "papers/index.md": [_INTERVAL],

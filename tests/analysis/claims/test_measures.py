@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from mislabel.analysis.claims.measures import difference, end_over_start, estimates, final, largest, ratio, smallest
 from mislabel.analysis.statistics.tables import Where
 from mislabel.analysis.sweep import Sweep
+from mislabel.sweeps.statistics import Frames
 
 RUNS = pd.DataFrame(
     {
@@ -34,6 +36,10 @@ class Stored(Sweep):
         for column, value in (where or {}).items():
             frame = frame[frame[column] == value]
         return frame[list(columns or frame.columns)]
+
+    def frames(self, metric: str, runs: pd.DataFrame, where: Where | None = None) -> list[Frames]:
+        found = self.read("curves").set_index("run_id").loc[runs["run_id"]]
+        return [Frames(np.arange(len(runs)), found["step"].to_numpy(), found[metric].to_numpy())]
 
 
 SWEEP = Stored()

@@ -128,6 +128,20 @@ def test_one_diverging_run_does_not_stretch_the_axis(store: Store) -> None:
     low, high = figure.axes[0].get_ylim()
     assert -1e3 < low < high < 1e3
     assert "outside of the axis" in caption_of(figure)
+    one_line = curve_figure(grown, ["loss"], ["task"])
+    assert one_line.axes[0].get_ylim()[1] < 1e8
+
+
+def test_late_growth_does_not_leave_the_axis(store: Store) -> None:
+    """Most values are near 0, as the accuracy on flipped labels is for most of the training."""
+    run(store, parameters={"x": {"values": [0, 1, 2]}, "steps": 400, "frames": 20}, seeds=2)
+    last = mislabel.load(store.address, "bowls").curves["step"].max()
+    late = with_values(store, "bowls", lambda row: {"loss": 0.6 if row["step"] in (0, last) else 1e-3})
+    figure = curve_figure(late, ["loss"], ["x"])
+    low, high = figure.axes[0].get_ylim()
+    assert low < 1e-3 < 0.6 < high
+    assert "outside of the axis" not in caption_of(figure)
+    assert figure.axes[0].get_xlim()[0] > -1
 
 
 def test_the_band_of_a_share_stays_between_0_and_1(store: Store) -> None:
