@@ -8,13 +8,14 @@ start of this process to the plan. The multiples are those of the last launch in
 import math
 import os
 import platform
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, TypeAdapter
 
@@ -152,8 +153,7 @@ def expected_time(plan: Plan, store: Store, files: SweepFiles, on_ray: bool, mea
         start=start, machine=pace.machine * start, measure=measure_seconds, workers=pace.workers * start,
         merge=pace.merge * start,
     )  # fmt: skip
-    new = store.folder is not None and not Path(store.folder, "mlflow.db").exists()
-    view = (pace.new_view if new else pace.view) * start - (around.workers + least + around.merge)
+    view = (pace.new_view if _has_no_view(store) else pace.view) * start - (around.workers + least + around.merge)
     shown = store.folder is not None
     stages = Stages(**{**asdict(around), "train": least, "view": max(0.2 * start, view) if shown else 0.0})
     basis = "a trial of each shape"
@@ -195,11 +195,46 @@ def note_stages(files: SweepFiles, measured: Measured) -> None:
             files.write_json(FILE, asdict(measured))
 
 
-def measured_now(
-    on_ray: bool, seconds: Stages, slowdown: float, pack_seconds: float, new_view: bool, is_whole: bool
-) -> Measured:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return Measured(platform.node(), on_ray, now, seconds, slowdown, pack_seconds, new_view, is_whole)
+class StageClock:
+    """Measures the stages of a launch."""
+
+    _launches: ClassVar[int] = 0
+    """Launches in this process. Only the first one starts Ray and imports libraries."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._new_view = _has_no_view(store)
+        self._stages = Stages(start=start_seconds())
+        self._last = time.monotonic()
+        self._contention = 1.0
+        self._is_first = StageClock._launches == 0
+        StageClock._launches += 1
+
+    def end(self, stage: str, at: float | None = None) -> None:
+        """The stage has ended, now or at this moment, and the next one begins."""
+        now, before = time.monotonic() if at is None else at, asdict(self._stages)
+        self._stages = Stages(**{**before, stage: before[stage] + max(0.0, now - self._last)})
+        self._last = now
+
+    def begin_training(self, workers: int) -> None:
+        self._contention = contention(workers)
+
+    def note(self, plan: Plan, on_ray: bool, packs: int, train_seconds: float, expected_seconds: float | None) -> None:
+        """Store the stages with the sweep.
+
+        `train_seconds` is the sum over all packs; `expected_seconds` is what the trials of their shapes predicted.
+        """
+        idle = max(0.0, self._stages.train * plan.workers - train_seconds)
+        slowdown = train_seconds / (expected_seconds * self._contention) if expected_seconds else 1.0
+        measured = Measured(
+            platform.node(), on_ray, datetime.now(UTC).isoformat(timespec="seconds"), self._stages, slowdown,
+            idle / packs, self._new_view, self._is_first,
+        )  # fmt: skip
+        note_stages(self._store.sweep(plan.spec.name), measured)
+
+
+def _has_no_view(store: Store) -> bool:
+    return store.folder is not None and not Path(store.folder, "mlflow.db").exists()
 
 
 def _last_launch(store: Store, files: SweepFiles, on_ray: bool) -> Measured | None:

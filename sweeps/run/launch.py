@@ -26,7 +26,7 @@ from mislabel.sweeps.plan.plan import Plan, averaged_plan, make_plan, sized_plan
 from mislabel.sweeps.plan.reuse import Reuse
 from mislabel.sweeps.plan.seed_race import race_is_on
 from mislabel.sweeps.plan.sources import GridSource, SearchSource, SeedRaceSource, Source, copy_missing
-from mislabel.sweeps.plan.stages import expected_time, start_seconds
+from mislabel.sweeps.plan.stages import StageClock, expected_time, start_seconds
 from mislabel.sweeps.run.driver import Driver
 from mislabel.sweeps.run.heartbeat import (
     Heartbeat,
@@ -39,7 +39,6 @@ from mislabel.sweeps.run.heartbeat import (
 from mislabel.sweeps.run.lane_stopper import lane_stopper_of
 from mislabel.sweeps.run.lease import Lease, take
 from mislabel.sweeps.run.provenance import commit_of, provenance
-from mislabel.sweeps.run.stage_clock import StageClock
 from mislabel.sweeps.run.sweep_log import sweep_log
 from mislabel.sweeps.run.worker import reports
 from mislabel.sweeps.search.warm_start import earlier_cells, refuse_unknown_sweeps
@@ -120,7 +119,7 @@ def run_sweep(
             launch = prepared.start(machine)
             driver = launch.driver
             clock.end("measure")
-            clock.begin_training(driver)
+            clock.begin_training(launch.plan.workers)
             with observe(launch.plan, launch.files, driver) as update:
 
                 def show() -> None:
@@ -129,11 +128,15 @@ def run_sweep(
 
                 with _interruptible(driver, show):
                     runner(driver, store, show)
-                clock.end_training(driver)
+                clock.end("workers", driver.progress.first_report)
+                clock.end("train")
                 launch.finish()
                 clock.end("merge")
             clock.end("view")
-        clock.note(driver, machine.ahead)
+        done, has_costs = driver.progress, driver.backlog.has_costs
+        if done.work_done and driver.packs and not driver.stop_reason:
+            expected = done.work_done if has_costs else None
+            clock.note(launch.plan, machine.ahead, driver.packs, done.train_seconds, expected)
         if driver.broken:
             raise prepared.lease.lost or driver.broken
         return Result(launch.plan, driver)

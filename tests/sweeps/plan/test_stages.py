@@ -9,14 +9,14 @@ from mislabel.sweeps.plan.stages import (
     FILE,
     Expected,
     Measured,
+    StageClock,
     Stages,
     contention,
     expected_time,
-    measured_now,
     note_stages,
     start_seconds,
 )
-from mislabel.sweeps.run.launch import plan_sweep
+from mislabel.sweeps.run.launch import inline_host, plan_sweep, run_sweep
 from mislabel.sweeps.spec.model import EarlyTerminate
 from mislabel.sweeps.stopping.rules import decision_steps, expected_shares
 from mislabel.sweeps.stopping.stopper import Entry, Stopper
@@ -39,7 +39,8 @@ def expected_of(store: Store, on_ray: bool = False, workers: int = 1, **changes:
 
 def measured(**changes: Any) -> Measured:
     seconds = Stages(start=4.0, machine=10.0, measure=1.0, workers=6.0, train=20.0, merge=2.0, view=8.0)
-    return replace(measured_now(True, seconds, slowdown=1.5, pack_seconds=0.4, new_view=True, is_whole=True), **changes)
+    found = Measured(platform.node(), True, "2026-01-01T00:00:00+00:00", seconds, 1.5, pack_seconds=0.4, new_view=True)
+    return replace(found, **changes)
 
 
 def test_training_takes_as_long_as_its_runs_and_packs(store: Store) -> None:
@@ -114,6 +115,25 @@ def test_a_damaged_file_of_stages_is_ignored(store: Store) -> None:
     usual = expected_of(store, on_ray=True)
     store.sweep("bowls").write_text(FILE, "{")
     assert expected_of(store, on_ray=True) == usual
+
+
+def test_the_first_launch_of_a_process_stores_its_stages(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StageClock, "_launches", 0)
+    run_sweep(bowl_spec(), BOWL, store, inline_host)
+    stored = store.sweep("bowls").read_json(FILE)
+    assert set(stored["seconds"]) == set(asdict(Stages(0.0)))
+    assert stored["seconds"]["train"] > 0
+    assert not stored["on_ray"]
+    run_sweep(bowl_spec(name="second", parameters={"x": 1.0, "level": 3}), BOWL, store, inline_host)
+    assert not store.sweep("second").read_json(FILE)["is_whole"], "it imported and started nothing"
+    assert store.sweep("bowls").read_json(FILE)["is_whole"]
+
+
+def test_a_launch_that_trains_nothing_stores_no_stages(store: Store) -> None:
+    run_sweep(bowl_spec(name="first"), BOWL, store, inline_host)
+    run_sweep(bowl_spec(name="second"), BOWL, store, inline_host)
+    assert store.sweep("first").read_json(FILE) is not None
+    assert store.sweep("second").read_json(FILE) is None
 
 
 def test_the_start_of_a_process_is_its_age_at_the_first_plan() -> None:
