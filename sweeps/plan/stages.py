@@ -108,7 +108,7 @@ class Expected:
     stages: Stages
     """With the usual number of early stops, and without further seeds."""
     most_train: float
-    """Seconds of training if contenders get all further seeds of a race and no run is stopped early."""
+    """Seconds of training if all cells that were not stopped get all further seeds of a race."""
     basis: str
 
     @property
@@ -175,7 +175,7 @@ def _train_seconds(plan: Plan, pace: Pace, start: float) -> tuple[float, float]:
         runs = group.to_train
         race = extra * finished * cells
         work += share * runs * group.seconds_per_run
-        most_work += (runs + race) * group.seconds_per_run
+        most_work += (share * runs + race) * group.seconds_per_run
         packs += math.ceil(runs / group.size)
         most_packs += math.ceil((runs + race) / group.size)
         longest = max(longest, min(group.size, runs) * group.seconds_per_run)
