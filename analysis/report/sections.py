@@ -45,7 +45,8 @@ def failures(sweep: SweepTables) -> str:
         rows = []
         for text, own in sorted(failed.groupby(reason), key=lambda group: -len(group[1]))[:_REASONS]:
             first = own.iloc[0]
-            active = [name for name in sweep.varying if sweep.activity.is_active(name, first.to_dict())]
+            values = {name: first[name] for name in [*sweep.varying, *sweep.activity.reads]}
+            active = [name for name in sweep.varying if sweep.activity.is_active(name, values)]
             at = [f"{name} = {value_text(first[name])}" for name in active] + [f"seed {first['seed']}"]
             rows.append([f"{len(own):,}", redacted(str(text)), f"{', '.join(at)} (run {first['run_id']})"])
         parts.append(html.table(["runs", "error", "example"], rows))

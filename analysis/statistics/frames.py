@@ -22,15 +22,13 @@ def read_frames(files: SweepFiles, metric: str, runs: pd.DataFrame, total: int, 
     `runs` has a row per run with `run_id`, `cell_id` and `status`. If there are few of the sweep's `total`, row groups
     without their cells are not read.
     """
-    if 0 < len(runs) < _FEW * total:
-        has_cells = "cell_id" in files.columns("curves")
-        chosen = sorted(runs["cell_id" if has_cells else "run_id"].unique())
-        column = pc.field("cell_id" if has_cells else "run_id")
-        # The ends are compared with the row groups' statistics.
-        near = (column >= chosen[0]) & (column <= chosen[-1]) & column.isin(pa.array(chosen, pa.string()))
-        where = near if where is None else where & near
+    near = None
+    if 0 < len(runs) < _FEW * total and "cell_id" in files.columns("curves"):
+        cells = sorted(runs["cell_id"].unique())
+        column = pc.field("cell_id")
+        near = (column >= cells[0]) & (column <= cells[-1]) & column.isin(pa.array(cells, pa.string()))
     names = ["run_id", "step", metric]
-    tables = [EncodedTables(files).read("curves", names, where)]
+    tables = [EncodedTables(files, near).read("curves", names, where)]
     if (runs["status"] == RUNNING).any() and (rows := files.read_running("curves", names, where)) is not None:
         tables.append(rows.set_column(0, "run_id", rows["run_id"].combine_chunks().dictionary_encode()))
     known = pa.array(runs["run_id"], pa.string())

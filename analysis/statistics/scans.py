@@ -42,11 +42,19 @@ class EncodedTables(Scans):
     As texts, the run ids of ten million rows take longer to read than everything else, and most of the memory.
     """
 
+    def __init__(self, files: SweepFiles, near: Any = None) -> None:
+        """`near` is a pyarrow expression: row groups are not read if their statistics show that no row satisfies it.
+
+        Rows of other row groups are returned whether they satisfy it or not: comparing texts takes longer than reading.
+        """
+        super().__init__(files)
+        self._near = near
+
     def _scanned(
         self, table: str, parts: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None, where: Any = None
     ) -> pa.Table:
         def scanned() -> pa.Table:
-            dataset = self._dataset(table, parts, schema, encoded=["run_id"])
+            dataset = self._nearby(self._dataset(table, parts, schema, encoded=["run_id"]))
             return dataset.to_table(columns=columns and list(columns), filter=where)
 
         def damaged() -> str:
@@ -54,6 +62,15 @@ class EncodedTables(Scans):
 
         with self._damage_as_store_errors(damaged):
             return self._fs.with_retries(scanned)
+
+    def _nearby(self, dataset: "ds.Dataset") -> "ds.Dataset":
+        import pyarrow.dataset as ds
+
+        if self._near is None:
+            return dataset
+        fragments = [fragment.subset(self._near, schema=dataset.schema) for fragment in dataset.get_fragments()]
+        kept = [fragment for fragment in fragments if fragment.row_groups]
+        return ds.FileSystemDataset(kept, dataset.schema, dataset.format, filesystem=self._fs.arrow)
 
 
 class ScanPlan(Scans):

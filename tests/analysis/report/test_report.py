@@ -115,6 +115,15 @@ def test_failed_runs_are_reported_with_their_error(store: Store) -> None:
     assert "RuntimeError: the bowl broke" in text
 
 
+def test_the_example_of_a_failure_has_its_active_parameters(store: Store) -> None:
+    parameters = {
+        "x": {"values": [0, 1]}, "level": {"values": [7, 9], "when": "x == 1"},
+        "trouble": {"values": [1], "when": "x == 0"},
+    }  # fmt: skip
+    text = Report(made(store, parameters=parameters, seeds=1)).html()
+    assert "x = 0, trouble = 1, seed 0 (run" in text
+
+
 def test_the_steps_saved_by_early_stopping_are_reported(store: Store) -> None:
     sweep = made(store, parameters={"x": {"values": [0, 1, 2, 3, 4]}, "steps": 100, **EVEN}, seeds=2)
     cut_short(sweep.files, sweep.read("runs", ["run_id"], {"x": [0, 1]})["run_id"].tolist(), 10)

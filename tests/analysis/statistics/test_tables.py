@@ -360,3 +360,27 @@ def test_with_stops_runs_have_a_value_up_to_the_step_that_they_reached(ladder: S
     assert stopped.values("loss", 5)["value"].isna().sum() == 4
     assert len(stopped.complete_values("loss", 3)) == 6
     assert len(stopped.complete_values("loss", 5)) == 5
+
+
+def test_the_curves_of_a_cell_are_read_without_those_of_other_cells(store: Store) -> None:
+    """A damaged page does not matter if it is in a row group of other cells."""
+    files = store.sweep("cells")
+    paths = {}
+    for cell in "abcdefgh":
+        curves = {
+            "run_id": [f"{cell}-0"] * 5_000, "cell_id": [cell] * 5_000, "step": list(range(5_000)),
+            "loss": np.random.default_rng(0).random(5_000),
+        }  # fmt: skip
+        row = {"run_id": [f"{cell}-0"], "cell_id": [cell], "seed": [0], "status": ["done"], "step": [4_999]}
+        tables = {"runs": pa.table({**row, "attempt": [1], "loss": [0.0]}), "curves": pa.table(curves)}
+        paths[cell] = Path(files.address, "curves", f"{files.write_results(tables)}.parquet")
+    files.write_text("spec.yaml", "name: cells\ntask: bowl\n")
+    column = pq.ParquetFile(paths["d"]).metadata.row_group(0).column(3)
+    data = bytearray(paths["d"].read_bytes())
+    data[column.data_page_offset + 1000] ^= 0xFF
+    paths["d"].write_bytes(bytes(data))
+    sweep = mislabel.load(store.address, "cells")
+    curve = sweep.curve("loss", where={"cell_id": "e"})
+    assert curve["mean"].tolist() == np.random.default_rng(0).random(5_000).tolist()
+    with pytest.raises(MislabelError, match="damaged"):
+        sweep.curve("loss")
