@@ -154,6 +154,7 @@ def test_more_seeds_of_one_cell_do_not_narrow_the_interval_of_a_row() -> None:
     assert after["high"] - after["low"] > 0.8 * (before["high"] - before["low"])
 
 
+@pytest.mark.long
 def test_a_pooled_interval_covers_the_mean_as_often_as_it_says_with_unequal_seeds() -> None:
     """Ten cells: nine with four seeds, one with twelve. Seeds have an effect that cells share, and one of their own."""
     rng = np.random.default_rng(1)
