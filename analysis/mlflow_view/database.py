@@ -93,7 +93,11 @@ def forced_to_disk_at_the_end(uri: str) -> Iterator[None]:
 
     def connected(connection: Any, _: object) -> None:
         if isinstance(connection, sqlite3.Connection) and _path_of(connection) == os.path.realpath(file):
-            connection.execute("PRAGMA synchronous = OFF")
+            # This waits for a locked database, which MLflow would report.
+            connection.execute("PRAGMA busy_timeout = 0")
+            with suppress(sqlite3.OperationalError):
+                connection.execute("PRAGMA synchronous = OFF")
+            connection.execute("PRAGMA busy_timeout = 5000")
 
     event.listen(Engine, "connect", connected)
     try:
