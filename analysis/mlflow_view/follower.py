@@ -5,9 +5,11 @@ last sync succeeded. It prints the first error to stdout. It also ends when the 
 can't use its database.
 """
 
+import gc
 import os
 import sys
 import threading
+import time
 
 from mislabel.analysis.mlflow_view.database import DamagedDatabaseError
 from mislabel.analysis.mlflow_view.view import DAMAGED, View
@@ -29,8 +31,10 @@ def follow(view: View, every_seconds: float) -> int:
 
     threading.Thread(target=listen, daemon=True).start()
     complained = False
+    pause = every_seconds
     while True:
-        final = over.wait(every_seconds)
+        final = over.wait(pause)
+        began = time.monotonic()
         if alone.is_set():
             return 1
         try:
@@ -47,10 +51,13 @@ def follow(view: View, every_seconds: float) -> int:
         else:
             if final:
                 return 0
+        # A large sweep takes long to read, and must leave time for training.
+        pause = max(every_seconds, time.monotonic() - began)
 
 
 if __name__ == "__main__":
     os.nice(10)  # training has priority
+    gc.freeze()  # modules need no garbage collection
     store, name, every_seconds = sys.argv[1:]
     view = View(Store(store).sweep(name), os.environ["MLFLOW_TRACKING_URI"])
     sys.exit(follow(view, float(every_seconds)))

@@ -13,8 +13,8 @@ import pandas as pd
 import pyarrow as pa
 
 from mislabel.analysis.statistics.ranking import cells_on_front
+from mislabel.sweeps.cells.activity import Activity
 from mislabel.sweeps.errors import MislabelError
-from mislabel.sweeps.spec.condition import parse_expression
 from mislabel.sweeps.statistics import cell_table, comparable
 from mislabel.sweeps.store.outcome import WITH_RESULT
 from mislabel.sweeps.store.store import SweepFiles
@@ -96,11 +96,10 @@ class Results:
     def _settings(self, by: str) -> pd.DataFrame:
         cells = self.rows.drop_duplicates(by).set_index(by)
         out = cells[[*dict.fromkeys([*self.varying, *self.parameters])]].astype(object)
-        for name, axis in self.spec.axes().items():
-            if axis.when and name in out:
-                condition = parse_expression(axis.when)
-                active = condition.holds({other: cells[other].to_numpy() for other in condition.names})
-                out[name] = out[name].where(np.broadcast_to(active, len(out)), None)
+        activity = Activity(self.spec)
+        read = {name: cells[name].to_numpy() for name in activity.reads}
+        for name in activity.conditions.keys() & set(out):
+            out[name] = out[name].where(activity.column(name, read, len(out)), None)
         return out
 
     @property

@@ -105,11 +105,10 @@ def _by_importance(results: Results, important: Sequence[str]) -> list[str]:
 
 
 def _curves(results: Results, metrics: list[str]) -> Iterator[dict[str, Any]]:
-    spacing, frames = results.rows.get("spacing"), results.rows.get("frames")
+    spacing = results.rows.get("spacing")
     logarithmic = spacing is not None and len(spacing) and (spacing == "log").all()
-    has_curves = frames is None or not len(frames) or frames.max() > 1
     # Brief nested runs have curves of the objectives alone.
-    curved = [] if not has_curves else metrics if results.has_few else results.objectives or metrics[:1]
+    curved = metrics if results.has_few else results.objectives or metrics[:1]
     for name in curved:
         yield {
             **_chart("LINE", "curves", name, isGenerated=True, displayName=name),

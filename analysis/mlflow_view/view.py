@@ -95,7 +95,7 @@ def remove_absent_sweeps(store: Store, uri: str) -> list[str]:
 
 @contextmanager
 def following(
-    files: SweepFiles, uri: str | None, every_seconds: float = 10.0, last_seconds: float = 60.0
+    files: SweepFiles, uri: str | None, every_seconds: float = 4.0, last_seconds: float = 60.0
 ) -> Iterator[None]:
     """Keep MLflow up to date while a sweep runs in the body. Without a uri, do nothing.
 

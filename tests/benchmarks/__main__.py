@@ -4,14 +4,26 @@ import json
 import sys
 from pathlib import Path
 
-from tests.benchmarks import estimates, images, live, packing, reading, scale, search, self_labeling, spine, stopping
+from tests.benchmarks import (
+    estimates,
+    images,
+    live,
+    packing,
+    reading,
+    scale,
+    search,
+    self_labeling,
+    spine,
+    stopping,
+    tracking,
+)
 from tests.benchmarks.figure import Figure
 
 
 def main() -> int:
     wanted = set(sys.argv[1:])
     figures: list[Figure] = []
-    modules = (spine, scale, live, reading, packing, images, search, stopping, self_labeling, estimates)
+    modules = (spine, scale, live, reading, packing, images, search, stopping, self_labeling, estimates, tracking)
     for measure in (measure for module in modules for measure in module.MEASURES):
         if wanted and measure.__name__ not in wanted:
             continue

@@ -6,10 +6,12 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
 
 import mislabel
 from mislabel.analysis.mlflow_view.view import View
+from mislabel.analysis.statistics.ranking import ranked
 from mislabel.sweeps.run.worker import record_failure
 from mislabel.sweeps.store.store import Store, SweepFiles
 from tests.analysis.mlflow_view.shown import MLFLOWS_OWN_WARNINGS, client_of, nested_runs, parent_of, runs_table
@@ -164,15 +166,96 @@ def test_nested_runs_can_be_per_run(store: Store, uri: str) -> None:
         assert shown.data.params["seed"] == shown.info.run_name[-1]
 
 
-def test_the_saved_view_shows_varying_parameters_and_sorts_by_the_objective(files: SweepFiles, uri: str) -> None:
+def saved_view(uri: str, name: str = "bowls") -> dict[str, Any]:
+    view = json.loads(client_of(uri).get_experiment_by_name(name).tags["mlflow.sharedViewState.cells"])
+    state: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(view["state"].removeprefix("deflate;"))))
+    return state
+
+
+def in_order(uri: str, state: dict[str, Any]) -> list[str]:
+    """The cells in the order of the saved view."""
+    experiment = client_of(uri).get_experiment_by_name("bowls").experiment_id
+    order = f"{state['orderByKey']} {'ASC' if state['orderByAsc'] else 'DESC'}"
+    found = client_of(uri).search_runs([experiment], state["searchFilter"], order_by=[order])
+    return [shown.data.tags["mislabel.cell"] for shown in found]
+
+
+def test_the_saved_view_shows_the_objective_then_parameters_then_status(files: SweepFiles, uri: str) -> None:
     View(files, uri).sync()
-    tag = client_of(uri).get_experiment_by_name("bowls").tags["mlflow.sharedViewState.cells"]
-    view = json.loads(tag)
-    state = json.loads(zlib.decompress(base64.b64decode(view["state"].removeprefix("deflate;"))))
-    assert state["selectedColumns"][:3] == ["metrics.`loss`", "metrics.`loss_std`", "params.`x`"]
-    assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`loss`", True)
-    found = client_of(uri).search_runs(["1"], state["searchFilter"], order_by=["metrics.`loss` ASC"])
-    assert [shown.info.run_name for shown in found] == ["x=2", "x=1", "x=0"]
+    state = saved_view(uri)
+    tags = ["tags.`status`", "tags.`seeds`", "tags.`step`"]
+    assert state["selectedColumns"] == ["metrics.`loss`", "params.`x`", *tags]
+    assert (
+        in_order(uri, state)
+        == mislabel.load(files.store, "bowls").cells("loss").sort_values("mean")["cell_id"].tolist()
+    )
+
+
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+def test_cells_are_ranked_as_on_the_command_line(goal: str, store: Store, uri: str) -> None:
+    parameters = {"x": {"values": [0.0, 1.0, 1.5, 2.0, 3.0]}, "trouble": {"values": [0, 2]}, "frames": 9}
+    files = run(store, metric={"name": "loss", "goal": goal}, parameters={**parameters, "spacing": "linear"}).files
+    sweep = mislabel.load(store.address, "bowls")
+    for x, step in ((3.0, 1), (2.0, 2), (1.5, 2)):
+        cut_short(files, sweep.read("runs", ["run_id"], {"x": x, "trouble": 0})["run_id"].tolist(), step)
+    View(files, uri).sync()
+    ranking = ranked(mislabel.load(store.address, "bowls"))
+    assert (ranking["stopped"] > 0).sum() == 3
+    valued = ranking[ranking["loss"].notna()]["cell_id"].tolist()
+    assert [cell for cell in in_order(uri, saved_view(uri)) if cell in valued] == valued
+
+
+def test_inactive_parameters_are_shown_as_such(store: Store, uri: str) -> None:
+    parameters = {"x": {"values": [0.0, 1.0]}, "level": {"values": [1, 5], "when": "x > 0"}}
+    View(run(store, parameters=parameters).files, uri).sync()
+    assert {(shown.data.params["x"], shown.data.params["level"]) for shown in nested_runs(uri).values()} == {
+        ("0.0", "–"),
+        ("1.0", "1"),
+        ("1.0", "5"),
+    }
+    charts = saved_view(uri)["compareRunCharts"]
+    assert [chart for chart in charts if chart["type"] == "PARALLEL"] == []
+
+
+def test_large_sweeps_have_brief_cells_and_complete_best_cells(store: Store, uri: str) -> None:
+    space = {"x": {"min": 0.0, "max": 3.0, "points": 60}, "rate": 0.1, "steps": 30, "frames": 31, "spacing": "linear"}
+    files = run(store, parameters=space, seeds=2, resources={"pack": 60}).files
+    view = View(files, uri)
+    assert view.sync() == 60
+    sweep = mislabel.load(store.address, "bowls")
+    cells = {metric: sweep.cells(metric).set_index("cell_id")["mean"] for metric in ("loss", "height")}
+    best = set(cells["loss"].sort_values().index[:10])
+    for shown in nested_runs(uri).values():
+        cell = shown.data.tags["mislabel.cell"]
+        for metric, means in cells.items():
+            assert shown.data.metrics[metric] == pytest.approx(means[cell])
+        lengths = [len(client_of(uri).get_metric_history(shown.info.run_id, metric)) for metric in ("loss", "height")]
+        assert (lengths[0] > 11) == (cell in best)
+        assert lengths[0] >= 10
+        assert ("rate" in shown.data.params) == (cell in best)
+    lines = [chart for chart in saved_view(uri)["compareRunCharts"] if chart["type"] == "LINE"]
+    assert [chart["metricKey"] for chart in lines] == ["loss"]
+    assert View(files, uri).sync() == 0
+
+
+def test_search_runs_returns_a_parent_and_a_child_per_cell(files: SweepFiles, uri: str) -> None:
+    View(files, uri).sync()
+    mlflow.set_tracking_uri(uri)
+    try:
+        table = mlflow.search_runs(experiment_names=["bowls"])
+    finally:
+        mlflow.set_tracking_uri(None)
+    cells = mislabel.load(files.store, "bowls").cells("loss")
+    children = table[table["tags.mislabel.kind"] == "cell"].set_index("tags.mislabel.cell")
+    assert len(table) == 1 + len(cells)
+    assert set(children["tags.mlflow.parentRunId"]) == set(table[table["tags.mislabel.kind"] == "sweep"]["run_id"])
+    assert children["metrics.loss"].to_dict() == pytest.approx(cells.set_index("cell_id")["mean"].to_dict())
+
+
+def test_there_are_no_charts_with_a_single_point(store: Store, uri: str) -> None:
+    View(run(store, parameters={"x": 1.0}).files, uri).sync()
+    charts = [chart for chart in saved_view(uri)["compareRunCharts"] if not chart["deleted"]]
+    assert [(chart["type"], chart["metricKey"]) for chart in charts] == [("LINE", "loss"), ("LINE", "height")]
 
 
 def test_a_real_task_is_shown(store: Store, uri: str) -> None:
