@@ -5,7 +5,8 @@ stopped early, the curve ends at the step where the first seed was stopped. Whil
 that all of them have reached.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
@@ -26,6 +27,7 @@ INACTIVE = "–"
 # The curves of about this many runs are in memory at the same time.
 _RUNS_AT_ONCE = 1000
 _POINTS_OF_BRIEF = 10
+_METRICS_OF_BRIEF = 8
 # MLflow's table shows about 25 characters of a name.
 _LONGEST_NAME = 30
 _LENGTH_OF_VALUE = len("=0.12 ")
@@ -68,8 +70,8 @@ _NOTHING = (np.empty(0, int), np.empty(0))
 def nested_runs(results: Results, stages: Mapping[str, Stage], keys: Sequence[str], brief: bool) -> Iterator[NestedRun]:
     """The nested runs of these keys, in their order.
 
-    A brief one has the last value of all metrics, but curves of the objectives alone, with few points, and no fixed
-    parameters: MLflow needs as long for the rest as for everything else.
+    A brief one has the last value of the first metrics, curves of the objectives alone, with few points, and no fixed
+    parameters: MLflow needs longer for the rest than for this.
     """
     per_key = 1 if results.by == "run_id" else results.spec.seeds.count
     at_once = max(1, _RUNS_AT_ONCE // max(1, per_key))
@@ -88,6 +90,8 @@ class _Some:
         self._brief = brief
         curved = (results.objectives or results.metrics[:1]) if brief else results.metrics
         self._curved = curved
+        names = list(dict.fromkeys([*results.objectives, *results.metrics]))
+        self._last = names[:_METRICS_OF_BRIEF] if brief else [*names, "train_seconds"]
         rows = results.rows[results.rows[self._by].isin(list(keys))]
         ended = [key for key in keys if stages[key].status == "ended"]
         rows = rows[(rows["status"] != RUNNING) | ~rows[self._by].isin(ended)]
@@ -120,8 +124,9 @@ class _Some:
         measured = rows[rows["status"].isin(WITH_RESULT)]
         if measured.empty:
             return out
-        values = {name: values_at_end(measured, name) for name in self._results.metrics}
-        table = pd.DataFrame({**values, "train_seconds": measured["train_seconds"].astype(float)})
+        values = {name: values_at_end(measured, name) for name in self._last if name != "train_seconds"}
+        times = {name: measured[name].astype(float) for name in self._last if name == "train_seconds"}
+        table = pd.DataFrame({**values, **times})
         ids = measured[list(dict.fromkeys([self._by, "cell_id", "seed"]))]
         long = pd.concat([ids.assign(metric=name, value=table[name]) for name in table], ignore_index=True)
         ends = summaries(long, "value", [self._by, "metric"])
@@ -254,13 +259,13 @@ def _name(setting: Mapping[str, Any], cell: str, seed: int, by: str) -> str:
 
 
 def _counted(statuses: Sequence[str], stage: Stage) -> str:
-    renamed = {RUNNING: stage.status} if stage.status == "unfinished" else {}
-    return counted(pd.Series([renamed.get(status, status) for status in statuses]))
+    is_unfinished = stage.status == "unfinished"
+    return counted("unfinished" if is_unfinished and status == RUNNING else status for status in statuses)
 
 
-def counted(statuses: "pd.Series[str]") -> str:
+def counted(statuses: Iterable[str]) -> str:
     """Such as '18 done, 2 diverged'."""
-    return ", ".join(f"{number} {status}" for status, number in statuses.value_counts().items())
+    return ", ".join(f"{number:,} {status}" for status, number in Counter(statuses).most_common())
 
 
 def _progress(runs: _Runs, stage: Stage, last: int) -> str:

@@ -28,7 +28,7 @@ _METRICS_AT_ONCE = 800
 _TEXTS_AT_ONCE = 100
 _PAGE = 1000
 # The number of brief nested runs that are completed.
-_BEST = 10
+_BEST = 5
 # MLflow refuses longer digests of data sets.
 _LONGEST_DIGEST = 36
 STORE = "mislabel.store"
