@@ -271,4 +271,4 @@ def counted(statuses: Iterable[str]) -> str:
 def _progress(runs: _Runs, stage: Stage, last: int) -> str:
     """The step of the values, or the present step of the slowest seed and the number of steps."""
     now = [int(step) for status, step in zip(runs["status"], runs["trained_steps"], strict=True) if status == RUNNING]
-    return str(last) if stage.status == "ended" or not now else f"{min(now)} of {int(max(runs['steps']))}"
+    return str(last) if stage.status == "ended" or not now else f"{min(now)}/{int(max(runs['steps']))}"

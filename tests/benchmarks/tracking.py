@@ -200,7 +200,7 @@ def _shows(client: Any, step: int) -> bool:
     if found is None:
         return False
     nested = client.search_runs([found.experiment_id], "tags.`mislabel.kind` = 'cell'", max_results=_PACKS)
-    return len(nested) == _PACKS and all(run.data.tags["step"].split()[0] == str(step) for run in nested)
+    return len(nested) == _PACKS and all(run.data.tags["step"].startswith(f"{step}/") for run in nested)
 
 
 MEASURES = (cost_of_tracking_a_cell, lag_with_many_running_packs, wall_time_with_tracking)

@@ -67,7 +67,7 @@ def test_cells_appear_when_they_start_and_their_curves_grow_to_those_of_pandas(s
     more = {name: history(uri, shown.info.run_id) for name, shown in nested_runs(uri).items()}
     for name, points in few.items():
         assert points.items() < more[name].items()
-    assert [shown.data.tags["step"] for shown in nested_runs(uri).values()] == [f"{trained.pack_group.step} of 40"] * 2
+    assert [shown.data.tags["step"] for shown in nested_runs(uri).values()] == [f"{trained.pack_group.step}/40"] * 2
     assert view.sync(final=False) == 0
     while trained.pack_group.live:
         trained.work(0.0)
