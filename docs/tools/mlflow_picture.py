@@ -27,7 +27,7 @@ task: xor_clusters
 metric: {name: clean_test_accuracy, goal: maximize}
 parameters:
   noise_rate: {values: [0.0, 0.1, 0.2, 0.3, 0.4]}
-  dim: {values: [20, 60, 200]}
+  dim: {values: [10, 20, 40]}
   step_size: {values: [0.3, 1.0]}
   samples: 80
   width: 20

@@ -140,7 +140,7 @@ def say(text: str) -> None:
 
 
 def say_page(label: str, server: str, page: str, note: str = "") -> None:
-    """Print the address of a page of MLflow to stderr. Its part `viewStateShareKey=…` is no secret."""
+    """Print the address of a page of MLflow to stderr. The name of a saved view in it is no secret."""
     click.echo(f"{label}{redacted(server)}/{page}{note}", err=True)
 
 

@@ -160,11 +160,15 @@ def test_the_address_of_a_database_is_not_in_the_process_list_of_the_ui(tmp_path
     (port,) = free_ports("127.0.0.1", 1)
     address = f"postgresql://me:planted-in-tracking-uri@127.0.0.1:{port}/db"
     with started("ui", "--mlflow", address, log=tmp_path / "ui.log") as ui:
-        until(lambda: "-m mlflow ui" in "".join(command_lines([ui.pid])), 120)
+
+        def lines() -> list[str]:
+            return command_lines([ui.pid, *(process.pid for process in descendants([ui]))])
+
+        until(lambda: "-m mlflow ui" in "".join(lines()), 120)
         seen = set()
         deadline = time.monotonic() + 10
         while ui.lives and time.monotonic() < deadline:
-            seen |= set(command_lines([ui.pid, *(process.pid for process in descendants([ui]))]))
+            seen |= set(lines())
             time.sleep(0.2)
     assert any(" ui " in line for line in seen)
     assert shown("\n".join(seen), {"address": "planted-in-tracking-uri"}) == []
