@@ -164,8 +164,11 @@ class Upkeep(Tables):
                 return self._scanned(table, [name], schema, None, without(superseded.get(name, ())))
 
             tables = self._fs.each(rows, list(parts))
-            return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+            found = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+            # The rows of a cell are together, so that few row groups have to be read for it.
+            keys = [name for name in ("cell_id", "seed", "step", "metric") if name in found.column_names]
+            return found.sort_by([(name, "ascending") for name in keys]) if keys else found
 
         tables = {table: merged(table) for table in TABLES}
-        runs = filled(tables["runs"], earlier or {}).sort_by([("cell_id", "ascending"), ("seed", "ascending")])
+        runs = filled(tables["runs"], earlier or {})
         self.write_results({**tables, "runs": runs}, [part.name for part in group])
