@@ -109,9 +109,8 @@ def forced_to_disk_at_the_end(uri: str) -> Iterator[None]:
 
 
 def _path_of(connection: sqlite3.Connection) -> str:
-    return os.path.realpath(
-        next(path for _, name, path in connection.execute("PRAGMA database_list") if name == "main")
-    )
+    paths = [str(path) for _, name, path in connection.execute("PRAGMA database_list") if name == "main"]
+    return os.path.realpath(paths[0])
 
 
 def _remove(file: Path) -> None:

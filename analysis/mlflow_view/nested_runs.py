@@ -128,7 +128,7 @@ class _Some:
         times = {name: measured[name].astype(float) for name in self._last if name == "train_seconds"}
         table = pd.DataFrame({**values, **times})
         ids = measured[list(dict.fromkeys([self._by, "cell_id", "seed"]))]
-        long = pd.concat([ids.assign(metric=name, value=table[name]) for name in table], ignore_index=True)
+        long = pd.concat([ids.assign(metric=name, value=table[name]) for name in table.columns.astype(str)])
         ends = summaries(long, "value", [self._by, "metric"])
         for key, name, *numbers in zip(
             *(ends[end].tolist() for end in (self._by, "metric", *Summary._fields)), strict=True

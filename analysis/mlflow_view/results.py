@@ -164,7 +164,7 @@ class Results:
         cells = self.cell_tables[self.objectives[0]]
         cost = (1 if objective.goal == "minimize" else -1) * cells["mean"].fillna(math.inf)
         place = 0.5 + np.arctan(cost.to_numpy(float)) / math.pi  # grows with the cost, from 0 to 1
-        steps = cells.index.map(self.runs.drop_duplicates("cell_id").set_index("cell_id")["steps"]).to_numpy(float)
+        steps = self.runs.drop_duplicates("cell_id").set_index("cell_id")["steps"].loc[cells.index].to_numpy(float)
         late = 1 - cells["step"].to_numpy(float) / np.maximum(steps, 1)
         out = np.where(comparable(cells), place, 1 + place)
         out = np.where(cells["stopped"] > 0, 2 + late + 1e-9 * place, out)

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -31,8 +31,9 @@ def cost_of_tracking_a_cell() -> Iterator[Figure]:
 
     with _sweep(steps=50) as store:
         for kind, uri in (("SQLite", f"sqlite:///{store}/mlflow.db"), ("PostgreSQL", None)):
-            with postgres() if uri is None else _nothing() as server:
-                seconds = min(_written_seconds(store, uri or server.uri) for _ in range(_TIMES))
+            with postgres() if uri is None else nullcontext() as server:
+                address = server.uri if server else str(uri)
+                seconds = min(_written_seconds(store, address) for _ in range(_TIMES))
             yield Figure(f"CPU time to write a cell to MLflow, {kind}", 1e3 * seconds / _CELLS, "ms", 15)
 
 
@@ -124,11 +125,6 @@ def _sweep(steps: int) -> Iterator[str]:
         yield folder
 
 
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield None
-
-
 @cache
 def _empty() -> Path:
     """A SQLite file with MLflow's tables."""
@@ -167,7 +163,7 @@ def _running_rows(files: Any) -> dict[str, tuple[pa.Table, pa.Table]]:
     """The rows of the first cells as if each were in a pack of its own: runs and curves."""
     runs, curves = files.read("runs"), files.read("curves")
     cells = runs["cell_id"].unique().to_pylist()[:_PACKS]
-    return {cell: tuple(_of(table, cell) for table in (runs, curves)) for cell in cells}  # type: ignore[misc]
+    return {cell: tuple(_of(table, cell) for table in (runs, curves)) for cell in cells}
 
 
 def _of(table: pa.Table, cell: str) -> pa.Table:
