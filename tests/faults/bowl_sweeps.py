@@ -18,6 +18,7 @@ import pandas as pd
 import yaml
 from pyarrow import fs
 
+from mislabel.sweeps.plan.stages import FILE as STAGES
 from mislabel.sweeps.store.filesystem import opened
 from mislabel.sweeps.store.store import Store
 from tests.bowls import CIRCUMSTANCES, bowl_values
@@ -138,7 +139,7 @@ def assert_same_table(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
 
 
 def kinds_of_files(store: str) -> dict[str, Any]:
-    """How many files of each kind a store has, except for those of MLflow and those that every launch adds.
+    """How many files of each kind a store has, except for those of MLflow and those that launches add.
 
     A batch of proposals counts once: those of a replaced driver stay beside those of its successor, without effect.
     """
@@ -147,7 +148,7 @@ def kinds_of_files(store: str) -> dict[str, Any]:
     for info in filesystem.arrow.get_file_info(fs.FileSelector(root, recursive=True)):
         path = Path(info.path).relative_to(root)
         is_mlflows = path.name.lstrip(".").startswith("mlflow.") or "mlartifacts" in path.parts
-        if info.type == fs.FileType.File and not is_mlflows and not {"launches", "revisions"} & {*path.parts}:
+        if info.type == fs.FileType.File and not is_mlflows and not {"launches", "revisions", STAGES} & {*path.parts}:
             kind = path.with_name(f"{'.*' if path.name.startswith('.') else '*'}{path.suffix}")
             names[str(kind)].add(path.name.lstrip(".").partition(".")[0] if "proposals" in path.parts else path.name)
     found = {kind: len(files) for kind, files in names.items()}
