@@ -28,7 +28,7 @@ RANK = "rank"
 # Columns of running runs that ended runs do not have.
 _OF_RUNNING = ("trained_steps", "updated_at", "expected_end")
 # Nested runs of larger sweeps are brief, except for the best ones when the sweep ends: MLflow writes slowly.
-_FEW = 50
+FEW_CELLS = 50
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Results:
     @property
     def has_few(self) -> bool:
         """Whether no nested run is brief: see `nested_runs`."""
-        return _planned_cells(self) * (self.spec.seeds.count if self.by == "run_id" else 1) <= _FEW
+        return _planned_cells(self) * (self.spec.seeds.count if self.by == "run_id" else 1) <= FEW_CELLS
 
     def stages(self, final: bool) -> dict[str, Stage]:
         """By key of a nested run. `final` means that no runs train any more."""

@@ -13,6 +13,7 @@ import pytest
 
 from docs.tools.pages import DOCS, ROOT, blocks_of, page_name, pages, prose_of
 from docs.tools.papers import MARKER
+from mislabel.analysis.mlflow_view.results import FEW_CELLS
 from mislabel.analysis.statistics.comparison import SIGNIFICANT
 from mislabel.sweeps.errors import ExitCode
 from mislabel.sweeps.run.live_rows import SHARE
@@ -63,6 +64,7 @@ def _numbers() -> dict[str, list[str]]:
         "glossary.md": [_LANES],
         "guides/claims.md": [_INTERVAL, str(int(ExitCode.FAILED))],
         "guides/images.md": _digits_size(),
+        "guides/mlflow.md": [str(FEW_CELLS)],
         "guides/own-task.md": [_LANES, "0"],
         "guides/pandas.md": [_INTERVAL],
         "guides/search.md": ["1"],  # of 1/eta

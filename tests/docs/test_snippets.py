@@ -15,6 +15,7 @@ from mislabel.sweeps.checks.reader import checked_spec
 from mislabel.sweeps.commands.main import cli
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.spec.document import read_document
+from tests.analysis.mlflow_view.shown import MLFLOWS_OWN_WARNINGS
 
 TEXTS = {page_name(page): page.read_text() for page in pages()}
 RUNNABLE = {"console", "pycon", "python"}
@@ -34,6 +35,7 @@ def _in(language: str) -> pytest.MarkDecorator:
 
 
 @pytest.mark.long
+@MLFLOWS_OWN_WARNINGS
 @pytest.mark.parametrize(
     "page", dict.fromkeys(name for name, block in BLOCKS if block.language in RUNNABLE and not block.not_run)
 )
