@@ -155,7 +155,8 @@ def _written_seconds(store: str, uri: str) -> float:
         shutil.copy(_empty(), Path(store, "mlflow.db"))
     environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
     command = [sys.executable, "-P", "-c", code, store, uri]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    # MLflow writes the artifacts of a PostgreSQL database to the current directory.
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, cwd=store)
     return float(done.stdout)
 
 
