@@ -181,12 +181,17 @@ def _stoppable_wait(lease: Lease) -> Iterator[Show]:
                     signal.pthread_kill(waiting.ident or 0, signal.SIGINT)
                     return
 
-    if waiting is threading.main_thread():  # only the main thread gets signals
-        threading.Thread(target=watch, daemon=True).start()
+    if waiting is not threading.main_thread():  # only the main thread gets signals
+        yield over.set
+        return
+    # A shell lets programs in the background ignore SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=watch, daemon=True).start()
     try:
         yield over.set
     finally:
         over.set()
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -261,7 +261,11 @@ def test_a_sweep_can_run_in_another_thread(store: Store) -> None:
     assert result.driver.over
 
 
-def test_a_launch_that_waits_for_a_machine_can_be_stopped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("before", [signal.default_int_handler, signal.SIG_IGN], ids=["terminal", "background"])
+def test_a_launch_that_waits_for_a_machine_can_be_stopped(
+    store: Store, monkeypatch: pytest.MonkeyPatch, before: Any
+) -> None:
+    """Also in the background, where a shell lets programs ignore SIGINT."""
     monkeypatch.setattr("mislabel.sweeps.run.launch._STOP_SECONDS", 0.01)
 
     @contextmanager
@@ -272,8 +276,13 @@ def test_a_launch_that_waits_for_a_machine_can_be_stopped(store: Store, monkeypa
             time.sleep(0.1)
         yield
 
-    with pytest.raises(KeyboardInterrupt):
-        run_sweep(bowl_spec(), BOWL, store, busy_host)
+    restored = signal.signal(signal.SIGINT, before)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(bowl_spec(), BOWL, store, busy_host)
+        assert signal.getsignal(signal.SIGINT) == before
+    finally:
+        signal.signal(signal.SIGINT, restored)
     assert not is_running(store.sweep("bowls"))
     assert not run_sweep(bowl_spec(), BOWL, store, inline_host).failed
 
