@@ -1,9 +1,13 @@
 """How a running sweep and other processes communicate through the store: progress, and requests to stop."""
 
+import logging
 import os
 import platform
+import signal
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +19,13 @@ from mislabel.sweeps.store.store import SweepFiles
 if TYPE_CHECKING:
     from mislabel.sweeps.run.driver import Driver
 
+_log = logging.getLogger(__name__)
 STOP = "stop"
 """The file with the reason why a sweep stops, written by its driver or by `mislabel stop`. It names the generation of
 the lease whose holder stops, so that it has no effect on a later one."""
 _EVERY_SECONDS = 2.0
+# How often a launch that waits for a machine looks for a request to stop.
+_STOP_SECONDS = 2.0
 
 
 class Heartbeat:
@@ -82,6 +89,36 @@ def requested_stop(files: SweepFiles, generation: int) -> str | None:
     if isinstance(found, dict) and found.get("generation") == generation:
         return str(found.get("reason") or ASKED.text)
     return None
+
+
+@contextmanager
+def stoppable_wait(lease: Lease) -> Iterator[Callable[[], None]]:
+    """Let `mislabel stop` end a launch that waits for a machine, like Ctrl-C.
+
+    Call the yielded function after the wait: from then on, the driver looks for the request.
+    """
+    over, waiting = threading.Event(), threading.current_thread()
+
+    def watch() -> None:
+        files = lease.files.with_patience(0)
+        while not over.wait(_STOP_SECONDS):
+            with suppress(StoreError):
+                if text := requested_stop(files, lease.generation):
+                    _log.info("stopped: %s; the same command continues", text)
+                    signal.pthread_kill(waiting.ident or 0, signal.SIGINT)
+                    return
+
+    if waiting is not threading.main_thread():  # only the main thread gets signals
+        yield over.set
+        return
+    # A shell lets programs in the background ignore SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield over.set
+    finally:
+        over.set()
+        signal.signal(signal.SIGINT, before)
 
 
 def forget_earlier_stop(files: SweepFiles) -> None:

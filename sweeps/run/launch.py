@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -34,7 +34,7 @@ from mislabel.sweeps.run.heartbeat import (
     is_running,
     note_complete,
     note_starting,
-    requested_stop,
+    stoppable_wait,
 )
 from mislabel.sweeps.run.lane_stopper import lane_stopper_of
 from mislabel.sweeps.run.lease import Lease, take
@@ -52,8 +52,6 @@ from mislabel.tasks.device.memory import memory_of
 from mislabel.tasks.task import Task
 
 _log = logging.getLogger(__name__)
-# How often a launch that waits for a machine looks for a request to stop.
-_STOP_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ def run_sweep(
         if prepared.complete:
             with observe(prepared.plan, prepared.files, None):
                 return Result(prepared.plan)
-        with _stoppable_wait(prepared.lease) as waited, host(spec.resources) as (machine, runner):
+        with stoppable_wait(prepared.lease) as waited, host(spec.resources) as (machine, runner):
             waited()
             clock.end("machine")
             launch = prepared.start(machine)
@@ -162,36 +160,6 @@ def _interruptible(driver: Driver, show: Show) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _stoppable_wait(lease: Lease) -> Iterator[Show]:
-    """Let `mislabel stop` end a launch that waits for a machine, like Ctrl-C.
-
-    Call the yielded function after the wait: from then on, the driver looks for the request.
-    """
-    over, waiting = threading.Event(), threading.current_thread()
-
-    def watch() -> None:
-        files = lease.files.with_patience(0)
-        while not over.wait(_STOP_SECONDS):
-            with suppress(StoreError):
-                if text := requested_stop(files, lease.generation):
-                    _log.info("stopped: %s; the same command continues", text)
-                    signal.pthread_kill(waiting.ident or 0, signal.SIGINT)
-                    return
-
-    if waiting is not threading.main_thread():  # only the main thread gets signals
-        yield over.set
-        return
-    # A shell lets programs in the background ignore SIGINT.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Thread(target=watch, daemon=True).start()
-    try:
-        yield over.set
-    finally:
-        over.set()
-        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

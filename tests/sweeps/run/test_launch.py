@@ -266,7 +266,7 @@ def test_a_launch_that_waits_for_a_machine_can_be_stopped(
     store: Store, monkeypatch: pytest.MonkeyPatch, before: Any
 ) -> None:
     """Also in the background, where a shell lets programs ignore SIGINT."""
-    monkeypatch.setattr("mislabel.sweeps.run.launch._STOP_SECONDS", 0.01)
+    monkeypatch.setattr("mislabel.sweeps.run.heartbeat._STOP_SECONDS", 0.01)
 
     @contextmanager
     def busy_host(resources: Resources) -> Iterator[tuple[Machine, Runner]]:
