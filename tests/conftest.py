@@ -48,17 +48,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one worker run all tests that start a Ray or a server, from the beginning, and one worker run each file."""
+    """Let one worker run each file, so that it starts a Ray or a server once. Files that do so come first."""
 
-    def group(item: pytest.Item) -> str:
-        for mark in ("ray", "server"):
-            if item.get_closest_marker(mark):
-                return mark
-        return item.path.as_posix()
+    def rank(item: pytest.Item) -> int:
+        return next((i for i, mark in enumerate(("ray", "server")) if item.get_closest_marker(mark)), 2)
 
+    first: dict[str, int] = {}
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(group(item)))
-    items.sort(key=lambda item: ["ray", "server"].index(g) if (g := group(item)) in ("ray", "server") else 2)
+        file = item.path.as_posix()
+        item.add_marker(pytest.mark.xdist_group(file))
+        first[file] = min(first.get(file, 2), rank(item))
+    items.sort(key=lambda item: first[item.path.as_posix()])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
