@@ -92,12 +92,14 @@ def forced_to_disk_at_the_end(uri: str) -> Iterator[None]:
         return
 
     def connected(connection: Any, _: object) -> None:
-        if isinstance(connection, sqlite3.Connection) and _path_of(connection) == os.path.realpath(file):
-            # This waits for a locked database, which MLflow would report.
-            connection.execute("PRAGMA busy_timeout = 0")
-            with suppress(sqlite3.OperationalError):
-                connection.execute("PRAGMA synchronous = OFF")
-            connection.execute("PRAGMA busy_timeout = 5000")
+        # An error here looks like a server that does not answer, and MLflow repeats it for 100 seconds. MLflow itself
+        # reports what is wrong with the file, or that it is locked.
+        with suppress(sqlite3.Error):
+            if isinstance(connection, sqlite3.Connection) and _path_of(connection) == os.path.realpath(file):
+                connection.execute("PRAGMA busy_timeout = 0")
+                with suppress(sqlite3.OperationalError):
+                    connection.execute("PRAGMA synchronous = OFF")
+                connection.execute("PRAGMA busy_timeout = 5000")
 
     event.listen(Engine, "connect", connected)
     try:
