@@ -65,6 +65,8 @@ def create(uri: str, make_tables: Callable[[str], object]) -> None:
     Call this within `only_one`.
     """
     file = file_of(uri)
+    if file is not None and file.is_dir():  # MLflow would try to open it for 100 seconds
+        raise MislabelError(f"{file}: is a folder where MLflow's database should be; remove it, or use --mlflow")
     if file is None or file.exists():
         return
     unfinished = file.with_name(f".{file.name}.new")
