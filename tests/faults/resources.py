@@ -52,7 +52,7 @@ def cases(full: bool) -> Iterator[Case | list[Case]]:
         yield [grid.read_only(), grid.read_only_from_the_start()]
         yield grid.few_descriptors(full)
         yield grid.few_descriptors_to_continue(full)
-        yield [grid.flaky(seed) for seed in range(20 if full else 1)]
+        yield [grid.flaky(seed) for seed in range(20 if full else 0)]
         yield [grid.slow(every) for every in ((7, 11, 13, 17, 19) if full else (71,))]
         yield grid.clock_jumps(full)
         yield from on_object_store(folder, full)
