@@ -1,7 +1,8 @@
 """Read, write and list whole files in a folder, an object store, or on any other pyarrow file system.
 
-A folder answers at once or fails. An object store may be unreachable for a while, or limit the rate of requests.
-Such temporary failures are retried with growing delays until the caller's time limit.
+An object store may be unreachable for a while, or limit the rate of requests. Such temporary failures are retried with
+growing delays until the caller's time limit. A folder may be on a network file system, which reports errors while its
+server restarts. Those are retried for about a second; other errors of a folder are final.
 """
 
 import errno
@@ -45,6 +46,10 @@ _ADVICE = {
     errno.ENFILE: "this machine has too many open files; close some programs",
     errno.EEXIST: "is not a folder; choose another store with --store",
 }
+# How a folder reports failures that may be temporary, and how often we try.
+_PASSING_CODES = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
+_FOLDER_ATTEMPTS = 6
+_FOLDER_PAUSE_SECONDS = 0.03
 # How the AWS library names temporary failures.
 _PASSING = re.compile(
     r"NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|REQUEST_TIMEOUT|THROTTLING|curlCode"
@@ -155,8 +160,7 @@ class FileSystem:
         """
         self.guard()
         if self.is_local:
-            make_folder(Path(path).parent)
-            write_atomically(Path(path), data, durable)
+            self.with_retries(lambda: _write(Path(path), data, durable))
         else:
             self._asked(lambda: self._put(path, data), len(data) / _SLOWEST_BYTES_PER_SECOND)
 
@@ -170,10 +174,12 @@ class FileSystem:
             stream.write(data)
 
     def create(self, path: str, data: bytes) -> bool:
-        """Write the file unless it exists; returns whether it was written. Of several writers, exactly one succeeds."""
+        """Write the file unless it exists; returns whether it was written. Of several writers, at most one succeeds.
+
+        If none does, an attempt that reported an error has written it. Its content tells whose attempt that was.
+        """
         if self.is_local:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            return create_exclusively(Path(path), data)
+            return self.with_retries(lambda: _create(Path(path), data))
         if self.arrow.type_name not in ("s3", "gcs", "abfs"):
             # pyarrow can't create a file exclusively, for example on HDFS: writers at the same moment all succeed.
             exists = self.is_file(path)
@@ -226,7 +232,7 @@ class FileSystem:
     def with_retries(self, work: Callable[[], T]) -> T:
         """Call `work`, repeatedly if it fails temporarily. Raises StoreError if the store can't be used."""
         if self.is_local:
-            return work()
+            return _with_attempts(work)
         began, pause = time.monotonic(), _FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -265,6 +271,28 @@ class FileSystem:
 
     def _asked(self, work: Callable[[], T], more_seconds: float = 0.0) -> T:
         return self.with_retries(lambda: self.with_timeout(work, more_seconds))
+
+
+def _write(path: Path, data: bytes, durable: bool) -> None:
+    make_folder(path.parent)
+    write_atomically(path, data, durable)
+
+
+def _create(path: Path, data: bytes) -> bool:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return create_exclusively(path, data)
+
+
+def _with_attempts(work: Callable[[], T]) -> T:
+    """Call `work`, again if the folder reports an error that may be temporary."""
+    for attempt in range(_FOLDER_ATTEMPTS - 1):
+        try:
+            return work()
+        except OSError as error:
+            if error.errno not in _PASSING_CODES:
+                raise
+        time.sleep(_FOLDER_PAUSE_SECONDS * 2**attempt)
+    return work()
 
 
 def _listed(folder: str) -> list[fs.FileInfo]:

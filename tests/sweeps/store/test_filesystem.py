@@ -191,6 +191,44 @@ def test_temporary_failures_are_retried_and_others_are_raised_at_once(monkeypatc
         FileSystem(Moody("SLOW_DOWN")).with_patience(0).is_file("a")
 
 
+class Unsteady:
+    """Stands for os.fsync on a network file system whose server is away for a few calls."""
+
+    def __init__(self, failures: int, code: int) -> None:
+        self.failures, self.code = failures, code
+
+    def __call__(self, descriptor: int) -> None:
+        self.failures -= 1
+        if self.failures >= 0:
+            raise OSError(self.code, os.strerror(self.code))
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
+def test_a_folder_whose_server_is_away_for_a_moment_is_written(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr("os.fsync", Unsteady(3, code))
+    LOCAL.put(f"{tmp_path}/a", b"new")
+    monkeypatch.setattr("os.fsync", Unsteady(1, code))
+    assert LOCAL.create(f"{tmp_path}/b", b"new")
+    assert LOCAL.get(f"{tmp_path}/a") == LOCAL.get(f"{tmp_path}/b") == b"new"
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def test_a_folder_whose_server_stays_away_fails_and_a_full_disk_fails_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    for code, attempts in ((errno.EIO, 6), (errno.ENOSPC, 1)):
+        monkeypatch.setattr("os.fsync", Unsteady(100, code))
+        with pytest.raises(OSError, match=os.strerror(code)):
+            LOCAL.put(f"{tmp_path}/a", b"new")
+        assert len(pauses) == attempts - 1
+        pauses.clear()
+
+
 def test_a_request_that_never_ends_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mislabel.sweeps.store.filesystem._HUNG_SECONDS", 0.5)
     given_up = threading.Event()
