@@ -11,6 +11,7 @@ from scipy import special
 from mislabel.analysis.statistics.tables import SweepTables, Where
 from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.formatting import with_interval
+from mislabel.sweeps.seed_means import CONFIDENCE
 from mislabel.sweeps.statistics import mean, summary
 
 
@@ -32,24 +33,25 @@ class Estimate:
         return f"{self.mean:.4g}, {self.low:.4g} to {self.high:.4g} (n = {self.n})"
 
 
-def mean_of(values: Sequence[float] | pd.Series) -> Estimate:
+def mean_of(values: Sequence[float] | pd.Series, confidence: float = CONFIDENCE) -> Estimate:
     """Mean and Student's t interval. The interval is unbounded if a value is missing or there is only one."""
     if not len(values):
         raise MislabelError("no runs to estimate from; the sweep is not complete")
-    found = summary(values, missing="poison")
+    found = summary(values, "poison", confidence)
     if math.isnan(found.low):
         return Estimate(found.mean, -math.inf, math.inf, len(values))
     return Estimate(found.mean, found.low, found.high, found.n)
 
 
-def share_of(held: Sequence[bool] | pd.Series) -> Estimate:
+def share_of(held: Sequence[bool] | np.ndarray | pd.Series, confidence: float = CONFIDENCE) -> Estimate:
     """Share of true values and its exact interval (Clopper and Pearson)."""
     truths = np.asarray(held, dtype=bool)
     n, k = len(truths), int(truths.sum())
     if not n:
         raise MislabelError("no runs to estimate from; the sweep is not complete")
-    low = float(special.betaincinv(k, n - k + 1, 0.025)) if k else 0.0
-    high = float(special.betaincinv(k + 1, n - k, 0.975)) if k < n else 1.0
+    tail = (1 - confidence) / 2
+    low = float(special.betaincinv(k, n - k + 1, tail)) if k else 0.0
+    high = float(special.betaincinv(k + 1, n - k, 1 - tail)) if k < n else 1.0
     return Estimate(k / n, low, high, n)
 
 

@@ -8,10 +8,11 @@ from mislabel.sweeps.commands import options
 from mislabel.sweeps.commands.options import say
 from mislabel.sweeps.commands.run import Venue, run_and_report, tracking_uri_of
 from mislabel.sweeps.commands.screen import columns
-from mislabel.sweeps.errors import ExitCode, MislabelError
+from mislabel.sweeps.errors import ExitCode
+from mislabel.sweeps.formatting import count
 
 if TYPE_CHECKING:
-    from mislabel.analysis.claims.claim import Finding
+    from mislabel.analysis.claims.registry import Finding
     from mislabel.analysis.sweep import Sweep
 
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 @options.sets
 @click.option("--quick", is_flag=True, help="Run the small version of each experiment: minutes instead of an hour.")
 @click.option("--check", is_flag=True, help="Run nothing; check the claims with the runs in the store.")
+@click.option(
+    "--fresh", is_flag=True,
+    help="Run everything again, in a new empty store inside the store, and check the claims with these runs alone.",
+)  # fmt: skip
 @click.option("--inline", is_flag=True, help="Run in this process, without Ray.")
 @click.option("--address", envvar="RAY_ADDRESS", metavar="RAY", help="A running Ray cluster. Default: start one here.")
 @click.option("--no-mlflow", is_flag=True, help="Write no MLflow view now.")
@@ -30,24 +35,28 @@ if TYPE_CHECKING:
 @options.as_json
 def command(
     names: tuple[str, ...], store: str, tracking_uri: str | None, overrides: tuple[str, ...], quick: bool, check: bool,
-    inline: bool, address: str | None, no_mlflow: bool, markdown: bool, as_json: bool,
+    fresh: bool, inline: bool, address: str | None, no_mlflow: bool, markdown: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Run the papers' experiments with their settings and seeds, and check the papers' claims with the results.
 
-    A claim is a quantity and a region in which the paper's statement holds. It is confirmed where the 95 % interval
-    over seeds lies in the region, not confirmed where it lies outside, undecided where it reaches across the edge.
+    A claim is a quantity and a rule that was fixed before the runs. A region is confirmed where the 95 % confidence
+    interval over seeds lies inside it, and contradicted where it lies outside. A number of the paper is confirmed where
+    our 95 % prediction interval contains it and is narrow enough, and contradicted where it does not contain it.
 
     \b
       mislabel reproduce                          # list all experiments and the state of their claims
       mislabel reproduce xor-clusters/theorem1    # run one, then check its claims
       mislabel reproduce all --quick              # the small version of all of them
       mislabel reproduce all --check              # check again, run nothing
+      mislabel reproduce xor-clusters --fresh     # run a paper again from an empty store
 
-    After an interruption, the same command continues. Exit code 1: a run failed, or a claim was not confirmed.
+    After an interruption, the same command continues. Exit code 1: a run failed, or a claim was contradicted.
     """
     from mislabel.sweeps.papers.bundled import chosen_experiments, examples
 
     chosen = chosen_experiments(names)
+    if fresh:
+        store = _fresh_store(store, names, check)
     code: int = ExitCode.DONE
     if names and not check:
         code = _run(chosen, store, tracking_uri, overrides, quick, Venue(inline, address), no_mlflow)
@@ -57,19 +66,33 @@ def command(
     notes = {experiment: note for experiment in chosen if (note := _checkout_note(experiment, store, quick))}
     if as_json:
         options.put_json(
-            [_described(name, finding, notes.get(name)) for name, found in findings.items() for finding in found]
+            [_described(finding, notes.get(name)) for name, found in findings.items() for finding in found]
         )
     elif markdown:
         click.echo("\n".join([_table(findings), *(f"\n`{name}`: {note}." for name, note in notes.items())]))
     elif names:
-        pages = (_page(name, found, notes.get(name)) for name, found in findings.items() if found)
-        click.echo("\n\n".join(pages))
+        pages = [_page(name, found, notes.get(name)) for name, found in findings.items() if found]
+        click.echo("\n\n".join([*pages, _summary(findings)]))
     else:
         click.echo(_list(findings))
+        click.echo(f"\n{_coverage()}")
         say("`mislabel reproduce NAME` runs one and checks its claims; `plan`, `run` and `submit` take these names too")
         say(f"examples without claims, for `plan`, `run` and `submit`: {', '.join(examples())}")
-    unconfirmed = any(finding.verdict == "not confirmed" for found in findings.values() for finding in found)
-    return code or (ExitCode.FAILED if names and unconfirmed else ExitCode.DONE)
+    contradicted = any(finding.verdict == "contradicted" for found in findings.values() for finding in found)
+    return code or (ExitCode.FAILED if names and contradicted else ExitCode.DONE)
+
+
+def _fresh_store(store: str, names: tuple[str, ...], check: bool) -> str:
+    """The address of a new store inside the store."""
+    from datetime import UTC, datetime
+
+    from mislabel.sweeps.store.filesystem import within
+
+    if check or not names:
+        raise click.UsageError("--fresh runs experiments: name them, and leave out --check")
+    found = within(store, f"fresh-{datetime.now(UTC):%Y%m%dT%H%M%S}")
+    say(f"runs go to {found}; after an interruption, continue with --store {found} instead of --fresh")
+    return found
 
 
 def _run(
@@ -109,26 +132,17 @@ def _run(
 def _findings(experiment: str, store: str, quick: bool) -> "list[Finding]":
     """Check each claim of the experiment with the runs in the store."""
     import mislabel
-    from mislabel.analysis.claims.claim import Finding, judged
-    from mislabel.analysis.claims.registry import CLAIMS
+    from mislabel.analysis.claims.registry import findings, not_tested
     from mislabel.sweeps.papers.bundled import sweep_name
     from mislabel.sweeps.store.store import Store
 
     name = sweep_name(experiment, quick)
-    claims = CLAIMS.get(experiment, {}).items()
-    findings = [Finding(paper, claim) for paper, claim in claims if claim.at_any_size or not quick]
     if name not in Store(store).names():
-        return findings
+        return not_tested(experiment, "not run", quick)
     sweep = mislabel.load(store, name)
     if absent := _absent_cells(sweep):
-        say(f"{experiment}: {absent:,} cells have no run in {store}; claims are checked once all have one")
-        return findings
-    for i, finding in enumerate(findings):
-        try:
-            findings[i] = judged(finding.paper, finding.claim, sweep)
-        except (MislabelError, KeyError, ValueError) as error:
-            say(f"{experiment}: {finding.claim.quantity}: can't be checked yet: {error}")
-    return findings
+        return not_tested(experiment, f"{count(absent, 'cell')} of the spec have no run", quick)
+    return findings(experiment, sweep, quick)
 
 
 def _checkout_note(experiment: str, store: str, quick: bool) -> str:
@@ -159,49 +173,112 @@ def _page(experiment: str, findings: "list[Finding]", note: str | None) -> str:
     """Each claim with the paper's statement, our estimate, the theory's prediction and the verdict."""
     lines = [experiment, *([f"  note: {note}"] if note else [])]
     for finding in findings:
-        claim = finding.claim
+        claim, reason = finding.claim, _reason(finding)
         lines += [
-            f"  {finding.verdict.upper():<14}{finding.paper}",
-            f"{'':<16}{claim.quantity}: {finding.estimate or '–'}, holds where {claim.rule.holds}{_theory(finding)}",
+            f"  {finding.verdict.upper():<14}{claim.statement}",
+            f"{'':<16}{claim.quantity}: {_ours(finding)}, holds where {claim.rule}{_theory(finding)}",
+            *([f"{'':<16}{reason}"] if reason else []),
         ]
     return "\n".join(lines)
+
+
+def _ours(finding: "Finding") -> str:
+    judgement = finding.judgement
+    if judgement.estimate is None:
+        return "–"
+    where = f" at {judgement.cell}" if judgement.cell else ""
+    predicted = ", next run {:.4g} to {:.4g}".format(*judgement.prediction) if judgement.prediction else ""
+    return f"{judgement.estimate}{predicted}{where}"
+
+
+def _reason(finding: "Finding") -> str:
+    """Why the claim is undecided or not tested, and whether its rule is newer than its runs."""
+    judgement, said = finding.judgement, []
+    if judgement.reason:
+        said.append(judgement.reason)
+    if finding.verdict == "undecided":
+        needed = judgement.seeds_needed
+        said.append(f"{needed:,} seeds would decide it" if needed else "more seeds would not decide it")
+    if finding.rule_is_newer:
+        said.append("the rule is newer than the runs")
+    return "; ".join(said)
 
 
 def _theory(finding: "Finding") -> str:
     return "" if finding.theory is None else f"; theory {finding.theory:.4g}"
 
 
+def _summary(findings: "dict[str, list[Finding]]") -> str:
+    """How many claims have each verdict, and how many verdicts chance alone would give."""
+    from mislabel.analysis.claims.judging import VERDICTS, expected_by_chance
+
+    all_ = [finding for found in findings.values() for finding in found]
+    counts = ", ".join(
+        f"{n} {verdict}" for verdict in VERDICTS if (n := sum(finding.verdict == verdict for finding in all_))
+    )
+    tested = [finding.claim for finding in all_ if finding.verdict != "not tested"]
+    if not tested:
+        return counts
+    confirmed, contradicted = expected_by_chance(tested)
+    return f"{counts}. Chance alone would confirm at most {confirmed:.2g} and contradict at most {contradicted:.2g}."
+
+
 def _table(findings: "dict[str, list[Finding]]") -> str:
     rows = [
         (
             f"`{experiment}`",
-            finding.paper,
+            finding.claim.statement,
             finding.claim.quantity,
-            f"{finding.estimate}{_theory(finding)}",
-            str(finding.claim.rule.holds),
-            f"**{finding.verdict}**" if finding.verdict == "not confirmed" else finding.verdict,
+            f"{_ours(finding)}{_theory(finding)}",
+            f"{finding.claim.rule} ({finding.claim.origin})",
+            f"**{finding.verdict}**" if finding.verdict == "contradicted" else finding.verdict,
+            _reason(finding),
         )
         for experiment, found in findings.items()
         for finding in found
-        if finding.estimate
     ]
-    head = ("experiment", "the paper says", "what we measure", "ours", "holds where", "verdict")
+    head = ("experiment", "the paper says", "what we measure", "ours", "holds where", "verdict", "note")
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join("| " + " | ".join(word.replace("|", "\\|") for word in line) + " |" for line in lines)
 
 
 def _list(findings: "dict[str, list[Finding]]") -> str:
-    verdicts = ("confirmed", "not confirmed", "undecided", "not run")
+    from mislabel.analysis.claims.judging import VERDICTS
+
     rows = []
     for experiment, found in findings.items():
-        counts = [sum(finding.verdict == verdict for finding in found) for verdict in verdicts]
+        counts = [sum(finding.verdict == verdict for finding in found) for verdict in VERDICTS]
         rows.append((experiment, str(len(found)), *(str(n) if n else "." for n in counts)))
-    return columns(rows, ("experiment", "claims", *verdicts))
+    return columns(rows, ("experiment", "claims", *VERDICTS))
 
 
-def _described(experiment: str, finding: "Finding", note: str | None) -> dict[str, Any]:
-    claim = finding.claim
-    said = {"experiment": experiment, "paper": finding.paper, "quantity": claim.quantity}
-    ours = {key: getattr(finding.estimate, key, None) for key in ("mean", "low", "high", "n")}
-    judged = {"holds": str(claim.rule.holds), **ours, "theory": finding.theory, "verdict": finding.verdict}
-    return {**said, **judged, "checkout": note}
+def _coverage() -> str:
+    """How many figures, tables, theorems and statements of each paper have a claim."""
+    from mislabel.analysis.claims.claim import paper, papers
+
+    rows = [(name, *map(str, paper(name).coverage)) for name in papers()]
+    return columns(rows, ("paper", "items with claims", "items"))
+
+
+def _described(finding: "Finding", note: str | None) -> dict[str, Any]:
+    claim, judgement = finding.claim, finding.judgement
+    ours = {key: getattr(judgement.estimate, key, None) for key in ("mean", "low", "high", "n")}
+    return {
+        "experiment": finding.experiment,
+        "claim": finding.name,
+        "item": claim.item,
+        "says": claim.says,
+        "quantity": claim.quantity,
+        "holds": str(claim.rule),
+        "origin": claim.origin,
+        "rule": claim.hash,
+        **ours,
+        "predicted": judgement.prediction,
+        "cell": judgement.cell,
+        "theory": finding.theory,
+        "verdict": finding.verdict,
+        "reason": judgement.reason,
+        "seeds_needed": judgement.seeds_needed,
+        "rule_is_newer": finding.rule_is_newer,
+        "checkout": note,
+    }

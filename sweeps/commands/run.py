@@ -99,7 +99,8 @@ def run_and_report(
     """Run the sweep with a progress bar and an MLflow view; returns the exit code."""
     from mislabel.sweeps.run.launch import run_sweep
 
-    result = run_sweep(spec, task, store, venue.host, retry_failed, partial(_showing, tracking_uri), take_over)
+    show = partial(_showing, tracking_uri)
+    result = run_sweep(spec, task, store, venue.host, retry_failed, show, take_over, _rules(spec.name))
     reason = result.driver.stop_reason if result.driver else None
     if reason and reason.exit_code is not None:
         return reason.exit_code
@@ -108,6 +109,18 @@ def run_and_report(
     again = "--retry-failed runs them again, up to budget.failures times"
     say(f"{count(result.failed, 'run')} failed; `mislabel status` says why, {again}")
     return ExitCode.FAILED
+
+
+def _rules(name: str) -> dict[str, Any]:
+    """For the sweep of a paper's experiment, the hashes of the rules that will decide its claims."""
+    from mislabel.sweeps.papers.bundled import experiments, sweep_name
+
+    for experiment in experiments():
+        if name in (sweep_name(experiment, quick) for quick in (False, True)):
+            from mislabel.analysis.claims.claim import rule_hashes
+
+            return {"rules": rule_hashes(experiment.partition("/")[0])}
+    return {}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -96,16 +96,20 @@ class Result:
 
 def run_sweep(
     spec: Spec, task: Task[Any], store: Store, host: Host, retry: bool = False, observer: Observer | None = None,
-    take_over: bool = False,
+    take_over: bool = False, notes: Mapping[str, Any] | None = None,
 ) -> Result:  # fmt: skip
     """Run all runs of the sweep that the store lacks; with `retry`, also those that failed.
+
+    `notes` are stored with the provenance of the launch.
 
     Raises SweepBusyError if another driver runs the sweep, unless `take_over`. Raises StoreError if the store fails on
     the way. Ctrl-C lets running packs checkpoint.
     """
     observe = observer or (lambda plan, files, driver: nullcontext(lambda: None))
     clock = StageClock(store)
-    with sweep_log(store.sweep(spec.name)) as log, closing(prepare(spec, task, store, retry, take_over)) as prepared:
+    with sweep_log(store.sweep(spec.name)) as log, closing(
+        prepare(spec, task, store, retry, take_over, notes)
+    ) as prepared:
         log.begin()
         clock.end("start")
         if prepared.complete:
@@ -252,7 +256,10 @@ def plan_sweep(spec: Spec, task: Task[Any], store: Store, machine: Machine, retr
     return replace(plan, expected=expected_time(plan, store, files, machine.ahead, sizing.spent_seconds))
 
 
-def prepare(spec: Spec, task: Task[Any], store: Store, retry: bool = False, take_over: bool = False) -> Prepared:
+def prepare(
+    spec: Spec, task: Task[Any], store: Store, retry: bool = False, take_over: bool = False,
+    notes: Mapping[str, Any] | None = None,
+) -> Prepared:  # fmt: skip
     """Do everything that needs no machine: take the lease, check and plan the sweep, and store spec and provenance.
 
     Raises SweepBusyError if another driver runs the sweep, unless `take_over`.
@@ -265,13 +272,15 @@ def prepare(spec: Spec, task: Task[Any], store: Store, retry: bool = False, take
         _log.warning("%s is taken over from a driver that seems to run: what that driver trains is lost", spec.name)
     lease = take(files, take_over)
     try:
-        return _prepared(spec, task, store, lease, retry)
+        return _prepared(spec, task, store, lease, retry, notes or {})
     except BaseException:
         lease.release()
         raise
 
 
-def _prepared(spec: Spec, task: Task[Any], store: Store, lease: Lease, retry: bool) -> Prepared:
+def _prepared(
+    spec: Spec, task: Task[Any], store: Store, lease: Lease, retry: bool, notes: Mapping[str, Any]
+) -> Prepared:
     files = lease.files
     files.restore_spec()
     refuse_other_spec(spec, task, files)  # the driver before may have widened it since
@@ -293,7 +302,7 @@ def _prepared(spec: Spec, task: Task[Any], store: Store, lease: Lease, retry: bo
         _tidy(lease, over=True)
         note_complete(lease.files, plan.cells, plan.runs)
     else:
-        launch = provenance(task.init.__module__, data)
+        launch = {**provenance(task.init.__module__, data), **notes}
         files.write_json(f"launches/{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json", launch)
         plan = replace(plan, commit=commit_of(launch))
         note_starting(files, plan.cells, plan.runs, plan.runs - plan.missing)

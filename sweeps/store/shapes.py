@@ -37,6 +37,7 @@ class _Launch(BaseModel):
     versions: dict[str, str] = {}
     git: _Git | None = None
     data: dict[str, str] | None = None
+    rules: dict[str, str] = {}
 
 
 class _Progress(BaseModel):
