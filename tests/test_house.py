@@ -45,6 +45,7 @@ ORDER = [
 ]
 # The same within `analysis`.
 ORDER_OF_ANALYSIS = [
+    ["mislabel.analysis.theory"],
     ["mislabel.analysis.statistics"],
     ["mislabel.analysis.studies"],
     ["mislabel.analysis.report"],
