@@ -56,6 +56,7 @@ def test_a_sweep_runs_in_such_a_folder(folder: Path, words: list[str]) -> None:
     assert said.split() == ["done"] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_cluster_runs_sweeps_in_such_a_folder(tmp_path: Path) -> None:
     _shadow(tmp_path / "cluster" / "work")

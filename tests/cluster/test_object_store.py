@@ -170,6 +170,7 @@ def test_an_object_store_that_is_away_for_a_while_is_waited_for(objects: ObjectS
     assert_same(launch.files, undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_one_that_stays_away_breaks_the_sweep_off_and_loses_nothing(
     objects: ObjectStore, undisturbed: SweepFiles, monkeypatch: pytest.MonkeyPatch

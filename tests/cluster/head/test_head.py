@@ -104,6 +104,7 @@ def test_the_token_is_nowhere_to_be_seen(cluster: Head) -> None:
     assert not [path for path in said if path.is_file() and token in path.read_text(errors="replace")]
 
 
+@pytest.mark.slow
 def test_sweeps_share_the_cluster_and_survive_what_is_done_to_them(cluster: Head, tmp_path: Path) -> None:
     """One makes room for another, loses its driver, is stopped and goes on: its tables are those of a quiet run."""
     cluster.pace.hold("rough")
