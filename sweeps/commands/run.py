@@ -113,14 +113,14 @@ def run_and_report(
 
 def _rules(name: str) -> dict[str, Any]:
     """For the sweep of a paper's experiment, the hashes of the rules that will decide its claims."""
-    from mislabel.sweeps.papers.bundled import experiments, sweep_name
+    from mislabel.sweeps.papers.bundled import experiment_of
 
-    for experiment in experiments():
-        if name in (sweep_name(experiment, quick) for quick in (False, True)):
-            from mislabel.analysis.claims.claim import rule_hashes
+    experiment = experiment_of(name)
+    if experiment is None:
+        return {}
+    from mislabel.analysis.claims.claim import rule_hashes
 
-            return {"rules": rule_hashes(experiment.partition("/")[0])}
-    return {}
+    return {"rules": rule_hashes(experiment.partition("/")[0])}
 
 
 @dataclass(frozen=True)

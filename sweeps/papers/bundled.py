@@ -15,12 +15,16 @@ def spec_names() -> list[str]:
 
 def experiments() -> list[str]:
     """The names of the papers' experiments, such as `misclassification/fig1`. They have claims; examples have none."""
-    return [name for name in spec_names() if name not in examples()]
+    return [name for name in spec_names() if not _is_example(name)]
 
 
 def examples() -> list[str]:
     """The names of the specs without claims: the quickstart, and for some papers a `search`."""
-    return [name for name in spec_names() if name.rpartition("/")[2] in ("quickstart", "search")]
+    return [name for name in spec_names() if _is_example(name)]
+
+
+def _is_example(name: str) -> bool:
+    return name.rpartition("/")[2] in ("quickstart", "search")
 
 
 def bundled_name(name: str) -> str | None:
@@ -65,6 +69,13 @@ def chosen_experiments(names: Sequence[str]) -> list[str]:
 def sweep_name(experiment: str, quick: bool) -> str:
     """The name of the experiment's sweep in a store."""
     return experiment.replace("/", ".") + ("-quick" if quick else "")
+
+
+def experiment_of(sweep: str) -> str | None:
+    """The experiment whose sweep, or whose small version's sweep, has this name; None if there is none."""
+    paper, _, part = sweep.removesuffix("-quick").partition(".")
+    name = f"{paper}/{part}"
+    return name if part and (_FOLDER / f"{name}.yaml").is_file() and not _is_example(name) else None
 
 
 def _known(name: str) -> str:
