@@ -15,7 +15,7 @@ from mislabel.sweeps.errors import MislabelError
 from mislabel.sweeps.spec.document import read_document
 from mislabel.sweeps.spec.model import LONGEST_NAME, NAME
 
-COMMANDS = ("list", "status", "results", "stop", "cluster status")
+COMMANDS = ("list", "status", "results", "compare", "stop", "cluster status")
 """Commands that clients may run on the head."""
 # The metadata is one environment variable, which Linux limits to 128 KiB.
 LARGEST_BYTES = 96 << 10

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mislabel.analysis.statistics.tables import At
 
 
-@click.command()
+@click.command(cls=options.Query)
 @click.argument("name")
 @click.argument("a")
 @click.argument("b", required=False)

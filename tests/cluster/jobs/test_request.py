@@ -2,11 +2,13 @@ import json
 import re
 from contextlib import suppress
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mislabel.cluster.jobs.request import (
+    COMMANDS,
     LARGEST_BYTES,
     CommandRequest,
     FactsRequest,
@@ -15,6 +17,8 @@ from mislabel.cluster.jobs.request import (
     new_id,
     request_from_metadata,
 )
+from mislabel.sweeps.commands.main import cli
+from mislabel.sweeps.commands.options import Query
 from mislabel.sweeps.errors import MislabelError
 
 SPEC = "name: noise\ntask: bowl\n"
@@ -61,6 +65,13 @@ def test_the_head_refuses_invalid_requests(changes: dict[str, str], value: str) 
 def test_clients_can_run_only_the_listed_commands(words: list[str], value: str) -> None:
     with pytest.raises(MislabelError, match=value):
         CommandRequest(tuple(words)).metadata()
+
+
+def test_clients_can_run_every_command_that_takes_the_address_of_a_cluster() -> None:
+    context = click.Context(cli)
+    queries = [name for name in cli.list_commands(context) if isinstance(cli.get_command(context, name), Query)]
+    assert set(queries) == {command for command in COMMANDS if " " not in command}
+    assert CommandRequest(("compare", "noise", "width=1", "width=2")).metadata()
 
 
 @pytest.mark.parametrize("text", ["", "status x", '"status x"', '["status", 3]', '["status", "a\\u0000b"]'])
