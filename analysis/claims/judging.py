@@ -115,7 +115,10 @@ def _scaled(rule: Rule, values: pd.Series) -> tuple[pd.Series, tuple[float, floa
     values = values.astype(float).replace([math.inf, -math.inf], math.nan)
     if rule.scale == "linear":
         return values, (low, high)
-    return np.log(values.where(values > 0)), (math.log(low) if low > 0 else -math.inf, math.log(high) if high > 0 else -math.inf)
+    return np.log(values.where(values > 0)), (
+        math.log(low) if low > 0 else -math.inf,
+        math.log(high) if high > 0 else -math.inf,
+    )
 
 
 def _interval(values: pd.Series, confidence: float) -> Estimate:

@@ -27,7 +27,9 @@ def rows(sweep: Sweep, where: Condition) -> Where:
     return where(sweep) if callable(where) else where or {}
 
 
-def trained_runs(sweep: Sweep, metrics: Sequence[str], columns: Sequence[str] = (), where: Condition = None) -> pd.DataFrame:
+def trained_runs(
+    sweep: Sweep, metrics: Sequence[str], columns: Sequence[str] = (), where: Condition = None
+) -> pd.DataFrame:
     """The metrics of each run at its end, with other columns. A run that was not trained to the end has no values."""
     runs = sweep.read("runs", ["status", *columns, *metrics], rows(sweep, where))
     return runs.assign(**{metric: runs[metric].where(runs["status"] == Status.DONE) for metric in metrics})
@@ -56,13 +58,14 @@ def ratio(metric: str, reference: str, where: Condition = None) -> Measure:
 
 def end_over_start(metric: str, where: Condition = None) -> Measure:
     """The metric at the end of training divided by its value at step 0."""
-    return lambda sweep: one(
-        at_end(sweep, metric, rows(sweep, where)) / at_step(sweep, metric, 0, rows(sweep, where))
-    )
+    return lambda sweep: one(at_end(sweep, metric, rows(sweep, where)) / at_step(sweep, metric, 0, rows(sweep, where)))
 
 
 def in_every_cell(
-    value: Callable[[pd.DataFrame], pd.Series], metrics: Sequence[str], columns: Sequence[str] = (), where: Condition = None
+    value: Callable[[pd.DataFrame], pd.Series],
+    metrics: Sequence[str],
+    columns: Sequence[str] = (),
+    where: Condition = None,
 ) -> Measure:
     """A value of every run, computed from the table of `trained_runs`, for each cell of the sweep."""
 
@@ -87,9 +90,7 @@ def by_cell(runs: pd.DataFrame, names: Sequence[str], value: str = "value") -> V
 
 def paired(first: Values, second: Values) -> list[tuple[str, pd.Series, pd.Series]]:
     """The cells that both have, with the seeds that both have."""
-    return [
-        (name, *first[name].align(second[name], join="inner")) for name in first if name in second
-    ]
+    return [(name, *first[name].align(second[name], join="inner")) for name in first if name in second]
 
 
 def largest(sweep: Sweep, parameter: str) -> float:

@@ -91,7 +91,9 @@ def _per_run(
     return pd.Series(found, dtype=float)
 
 
-def _curve(metric: str, find: Callable[[pd.DataFrame], pd.Series]) -> tuple[tuple[str], Callable[[SweepTables], pd.Series]]:
+def _curve(
+    metric: str, find: Callable[[pd.DataFrame], pd.Series]
+) -> tuple[tuple[str], Callable[[SweepTables], pd.Series]]:
     return (metric,), lambda sweep: find(sweep.read("curves", ["run_id", "step", metric]))
 
 
@@ -107,9 +109,7 @@ PHASES: Mapping[str, tuple[tuple[str, ...], Callable[[SweepTables], pd.Series]]]
     "all neurons have escaped (phase I)": _stored("full_escape_step"),
     "neurons align (phase II)": _stored("phase_two_step"),
     "the training labels are interpolated": _stored("interpolation_step"),
-    "half of the first active neurons are dead": _curve(
-        "active_share", lambda curves: _halved(curves, "active_share")
-    ),
+    "half of the first active neurons are dead": _curve("active_share", lambda curves: _halved(curves, "active_share")),
 }
 """Names of phases, with the metrics they need and the step per run."""
 

@@ -107,9 +107,10 @@ def run_sweep(
     """
     observe = observer or (lambda plan, files, driver: nullcontext(lambda: None))
     clock = StageClock(store)
-    with sweep_log(store.sweep(spec.name)) as log, closing(
-        prepare(spec, task, store, retry, take_over, notes)
-    ) as prepared:
+    with (
+        sweep_log(store.sweep(spec.name)) as log,
+        closing(prepare(spec, task, store, retry, take_over, notes)) as prepared,
+    ):
         log.begin()
         clock.end("start")
         if prepared.complete:

@@ -5,9 +5,11 @@ On an object store it intercepts the requests that change objects. Operations ar
 """
 
 import builtins
+import hashlib
 import io
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -27,6 +29,9 @@ CHANGES = (*WRITES, "remove", "move")
 """All kinds of operations."""
 
 
+Half = Callable[[], Callable[[], None]]
+
+
 @dataclass(frozen=True)
 class Operation:
     number: int
@@ -44,8 +49,8 @@ class Fault:
     def before(self, operation: Operation) -> None:
         pass
 
-    def during(self, operation: Operation, half: Callable[[], None]) -> None:
-        """Called for a write. `half` writes the first half of the data."""
+    def during(self, operation: Operation, half: Half) -> None:
+        """Called for a write. `half` writes the first half of the data, and returns a function that undoes that."""
 
     def after(self, operation: Operation) -> None:
         pass
@@ -64,7 +69,7 @@ class Crash(Fault):
         if self.moment == "before" and operation.number == self.number:
             os._exit(self.CODE)
 
-    def during(self, operation: Operation, half: Callable[[], None]) -> None:
+    def during(self, operation: Operation, half: Half) -> None:
         if self.moment == "during" and operation.number == self.number:
             half()
             os._exit(self.CODE)
@@ -91,10 +96,46 @@ class Error(Fault):
         if self._hits(operation) and operation.kind != "write":
             raise OSError(self.errno, os.strerror(self.errno), operation.path)
 
-    def during(self, operation: Operation, half: Callable[[], None]) -> None:
+    def during(self, operation: Operation, half: Half) -> None:
         if self._hits(operation):
             half()
             raise OSError(self.errno, os.strerror(self.errno), operation.path)
+
+
+class Snapshots(Fault):
+    """Copy the store before, during and after each operation: a driver that ends at this moment leaves this behind.
+
+    Many moments leave the same content. It is copied once.
+    """
+
+    def __init__(self, store: str, folder: str) -> None:
+        self._store, self._folder = Path(store), Path(folder)
+        self.states: dict[str, list[str]] = {}
+        """By the name of the copy's folder: the moments with this content."""
+
+    def before(self, operation: Operation) -> None:
+        self._take("before", operation)
+
+    def during(self, operation: Operation, half: Half) -> None:
+        undo = half()
+        self._take("during", operation)
+        undo()
+
+    def after(self, operation: Operation) -> None:
+        self._take("after", operation)
+
+    def _take(self, moment: str, operation: Operation) -> None:
+        digest = hashlib.sha256()
+        for path in sorted(self._store.rglob("*")):
+            digest.update(f"{path.relative_to(self._store)} {path.is_dir()} ".encode())
+            if path.is_file():
+                digest.update(path.read_bytes())
+        name = digest.hexdigest()
+        if name not in self.states:
+            if self._store.exists():
+                shutil.copytree(self._store, self._folder / name)
+            self.states[name] = []
+        self.states[name].append(f"{moment} {operation}")
 
 
 class Flaky(Fault):
@@ -152,7 +193,7 @@ class Tap(Fault):
         self._fault.after(operation)
         return result
 
-    def writes(self, path: str, half: Callable[[], None], work: Callable[[], T]) -> T:
+    def writes(self, path: str, half: Half, work: Callable[[], T]) -> T:
         operation = self._next("write", path)
         self._fault.before(operation)
         self._fault.during(operation, half)
@@ -174,9 +215,11 @@ class _Stream:
         self._tap, self._path, self._stream = tap, path, stream
 
     def write(self, data: Any) -> Any:
-        def half() -> None:
+        def half() -> Callable[[], None]:
+            start = self._stream.tell()
             self._stream.write(data[: len(data) // 2])
             self._stream.flush()
+            return lambda: (self._stream.seek(start), self._stream.truncate(), None)[-1]
 
         def whole() -> Any:
             written = self._stream.write(data)

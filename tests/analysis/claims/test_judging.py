@@ -148,7 +148,13 @@ def test_chance_is_counted_over_all_claims() -> None:
 
 
 def test_a_rule_is_complete() -> None:
-    for wrong in ({}, {"number": 1}, {"margin": 1, "at_least": 0}, {"at_least": 2, "at_most": 1}, {"number": 1, "at_most": 2}):
+    for wrong in (
+        {},
+        {"number": 1},
+        {"margin": 1, "at_least": 0},
+        {"at_least": 2, "at_most": 1},
+        {"number": 1, "at_most": 2},
+    ):
         with pytest.raises(ValueError, match="rule|belong|above"):
             Rule(**wrong)
 

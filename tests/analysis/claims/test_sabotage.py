@@ -40,7 +40,9 @@ def test_a_sabotaged_task_contradicts_its_claims(sabotage: str, experiment: str,
     with sabotages(experiment.partition("/")[0])[sabotage]():
         result = CliRunner().invoke(cli, words, standalone_mode=False)
     assert result.exception is None, result.output
-    verdicts = {found["claim"]: (found["verdict"], found["reason"], found["mean"]) for found in json.loads(result.stdout)}
+    verdicts = {
+        found["claim"]: (found["verdict"], found["reason"], found["mean"]) for found in json.loads(result.stdout)
+    }
     depend = [name for name, claim in claims_of(experiment).items() if sabotage in claim.sabotage and claim.quick]
     assert {name: verdicts[name] for name in depend if verdicts[name][0] != "contradicted"} == {}
 

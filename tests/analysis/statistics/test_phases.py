@@ -57,7 +57,11 @@ def test_the_table_of_phases_has_an_interval_over_seeds_and_counts_runs_that_get
     assert row["phase"] == "α reaches 1"
     assert (row["width"], row["reached"], row["runs"]) == (8, 19, 20)
     assert math.isnan(row["mean"])
-    complete = TableSweep([{"width": 8}], varying=["width"], curves=pd.concat([*tables[:19], curves(steps / 59, run="19", metric="alpha")]))
+    complete = TableSweep(
+        [{"width": 8}],
+        varying=["width"],
+        curves=pd.concat([*tables[:19], curves(steps / 59, run="19", metric="alpha")]),
+    )
     (row,) = phases(complete).to_dict("records")
     exact = np.array([40 + seed for seed in range(20)])
     assert row["mean"] == pytest.approx(exact.mean(), abs=0.5)
