@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--inline", is_flag=True, help="Run in this process, without Ray.")
 @click.option("--address", envvar="RAY_ADDRESS", metavar="RAY", help="A running Ray cluster. Default: start one here.")
 @click.option("--no-mlflow", is_flag=True, help="Write no MLflow view now.")
-@click.option("--markdown", is_flag=True, help="Print the checked claims as a Markdown table.")
+@click.option("--markdown", is_flag=True, help="Print Markdown: for a paper its whole page, for experiments a table of claims.")
 @options.as_json
 def command(
     names: tuple[str, ...], store: str, tracking_uri: str | None, overrides: tuple[str, ...], quick: bool, check: bool,
@@ -69,10 +69,12 @@ def command(
             [_described(finding, notes.get(name)) for name, found in findings.items() for finding in found]
         )
     elif markdown:
-        click.echo("\n".join([_table(findings), *(f"\n`{name}`: {note}." for name, note in notes.items())]))
+        click.echo(_markdown(names, findings, store))
     elif names:
+        from mislabel.analysis.claims.page import summary
+
         pages = [_page(name, found, notes.get(name)) for name, found in findings.items() if found]
-        click.echo("\n\n".join([*pages, _summary(findings)]))
+        click.echo("\n\n".join([*pages, summary([finding for found in findings.values() for finding in found])]))
     else:
         click.echo(_list(findings))
         click.echo(f"\n{_coverage()}")
@@ -171,75 +173,28 @@ def _absent_cells(sweep: "Sweep") -> int:
 
 def _page(experiment: str, findings: "list[Finding]", note: str | None) -> str:
     """Each claim with the paper's statement, our estimate, the theory's prediction and the verdict."""
+    from mislabel.analysis.claims.page import ours, reason
+
     lines = [experiment, *([f"  note: {note}"] if note else [])]
     for finding in findings:
-        claim, reason = finding.claim, _reason(finding)
+        claim, why = finding.claim, reason(finding)
         lines += [
             f"  {finding.verdict.upper():<14}{claim.statement}",
-            f"{'':<16}{claim.quantity}: {_ours(finding)}, holds where {claim.rule}{_theory(finding)}",
-            *([f"{'':<16}{reason}"] if reason else []),
+            f"{'':<16}{claim.quantity}: {ours(finding)}, holds where {claim.rule}",
+            *([f"{'':<16}{why}"] if why else []),
         ]
     return "\n".join(lines)
 
 
-def _ours(finding: "Finding") -> str:
-    judgement = finding.judgement
-    if judgement.estimate is None:
-        return "–"
-    where = f" at {judgement.cell}" if judgement.cell else ""
-    predicted = ", next run {:.4g} to {:.4g}".format(*judgement.prediction) if judgement.prediction else ""
-    return f"{judgement.estimate}{predicted}{where}"
+def _markdown(names: tuple[str, ...], findings: "dict[str, list[Finding]]", store: str) -> str:
+    """The pages of papers that were named as a whole, or a table per experiment."""
+    from mislabel.analysis.claims.claim import papers
+    from mislabel.analysis.claims.page import claims_table, page, summary
 
-
-def _reason(finding: "Finding") -> str:
-    """Why the claim is undecided or not tested, and whether its rule is newer than its runs."""
-    judgement, said = finding.judgement, []
-    if judgement.reason:
-        said.append(judgement.reason)
-    if finding.verdict == "undecided":
-        needed = judgement.seeds_needed
-        said.append(f"{needed:,} seeds would decide it" if needed else "more seeds would not decide it")
-    if finding.rule_is_newer:
-        said.append("the rule is newer than the runs")
-    return "; ".join(said)
-
-
-def _theory(finding: "Finding") -> str:
-    return "" if finding.theory is None else f"; theory {finding.theory:.4g}"
-
-
-def _summary(findings: "dict[str, list[Finding]]") -> str:
-    """How many claims have each verdict, and how many verdicts chance alone would give."""
-    from mislabel.analysis.claims.judging import VERDICTS, expected_by_chance
-
-    all_ = [finding for found in findings.values() for finding in found]
-    counts = ", ".join(
-        f"{n} {verdict}" for verdict in VERDICTS if (n := sum(finding.verdict == verdict for finding in all_))
-    )
-    tested = [finding.claim for finding in all_ if finding.verdict != "not tested"]
-    if not tested:
-        return counts
-    confirmed, contradicted = expected_by_chance(tested)
-    return f"{counts}. Chance alone would confirm at most {confirmed:.2g} and contradict at most {contradicted:.2g}."
-
-
-def _table(findings: "dict[str, list[Finding]]") -> str:
-    rows = [
-        (
-            f"`{experiment}`",
-            finding.claim.statement,
-            finding.claim.quantity,
-            f"{_ours(finding)}{_theory(finding)}",
-            f"{finding.claim.rule} ({finding.claim.origin})",
-            f"**{finding.verdict}**" if finding.verdict == "contradicted" else finding.verdict,
-            _reason(finding),
-        )
-        for experiment, found in findings.items()
-        for finding in found
-    ]
-    head = ("experiment", "the paper says", "what we measure", "ours", "holds where", "verdict", "note")
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join("| " + " | ".join(word.replace("|", "\\|") for word in line) + " |" for line in lines)
+    if set(names) <= set(papers()):
+        return "\n".join(page(name, store).rstrip() for name in names or papers())
+    parts = [f"### {experiment}\n\n{claims_table(found)}" for experiment, found in findings.items()]
+    return "\n\n".join([*parts, summary([finding for found in findings.values() for finding in found])])
 
 
 def _list(findings: "dict[str, list[Finding]]") -> str:

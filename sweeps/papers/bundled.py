@@ -1,6 +1,7 @@
 """The bundled specs, which commands take by name: one per figure, table or theorem, searches, and the quickstart."""
 
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from mislabel.sweeps.errors import MislabelError, nearest
@@ -42,6 +43,12 @@ def bundled_name(name: str) -> str | None:
 def spec_path(name: str) -> str:
     """The file of a bundled spec."""
     return str(_FOLDER / f"{_known(name)}.yaml")
+
+
+def description(name: str) -> str:
+    """The comment at the top of a bundled spec."""
+    lines = Path(spec_path(name)).read_text().splitlines()
+    return " ".join(line.lstrip("# ").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
 
 
 def near_names(name: str) -> str:

@@ -1,6 +1,5 @@
 """Pages agree with the records, the claims and the code, and the site builds."""
 
-import json
 import os
 import re
 import subprocess
@@ -12,10 +11,9 @@ from typing import get_args
 import pytest
 
 from docs.tools import faults, papers
-from docs.tools.pages import DOCS, RECORDS, ROOT, blocks_of, page_name, pages
+from docs.tools.pages import DOCS, ROOT, blocks_of, page_name, pages
 from docs.tools.reference import our_tasks, reference_pages
-from mislabel.analysis.claims.registry import CLAIMS
-from mislabel.analysis.statistics.estimate import Estimate
+from mislabel.analysis.claims.claim import paper
 from mislabel.sweeps.commands.main import COMMANDS
 from mislabel.sweeps.papers.bundled import experiments, spec_path
 from mislabel.sweeps.spec.document import read_document
@@ -44,38 +42,12 @@ def test_every_paper_has_a_page() -> None:
     assert {page.stem for page in papers.paper_pages()} == {name.partition("/")[0] for name in experiments()}
 
 
-def test_reported_results_are_of_claims_in_the_code_and_of_no_recorded_experiment() -> None:
-    known = {
-        (experiment, paper, claim.quantity, str(claim.rule.holds))
-        for experiment, claims in CLAIMS.items()
-        for paper, claim in claims.items()
-    }
-    for row in json.loads(papers.REPORTED.read_text()):
-        shown = (row["experiment"], row["the paper says"], row["what we measure"], row["holds where"])
-        assert shown in known
-        assert row["verdict"].strip("*") == _verdict(row), row
-        assert not (RECORDS / row["experiment"].replace("/", ".")).exists()
-
-
-def _verdict(row: dict[str, str]) -> str:
-    """The verdict on the reported estimate: `MEAN ± HALF`, `MEAN, LOW to HIGH` or `MEAN`, as far as it was printed."""
-    ours = re.sub(r" \(n = \d+\)|;.*", "", row["ours"])
-    mean, half = (float(number) for number in (*ours.split(" ± "), "0")[:2]) if "to" not in ours else (0.0, 0.0)
-    low, high = _ends(ours) if "to" in ours else (mean - half, mean + half)
-    region = CLAIMS[row["experiment"]][row["the paper says"]].rule.holds
-    return region.verdict(Estimate(mean, low, high, 2))
-
-
-def _ends(text: str) -> tuple[float, float]:
-    low, high = re.findall(r"[\d.]+", text)[-2:]
-    return float(low), float(high)
-
-
-def test_every_claim_of_a_recorded_experiment_is_on_its_page() -> None:
+def test_every_claim_is_on_its_page_and_every_item_of_a_paper_too() -> None:
     for page in papers.paper_pages():
-        for experiment, rows in papers.findings(page.stem).items():
-            if experiment in CLAIMS:  # not the small version, which has fewer claims
-                assert {row["the paper says"] for row in rows} == set(CLAIMS[experiment])
+        text = page.read_text().replace("\\", "")
+        known = paper(page.stem)
+        assert [claim for claim in known.claims.values() if claim.statement not in text.replace("|", "|")] == []
+        assert [item for item in known.items if f"| {item.item} | {item.says} |" not in text] == []
 
 
 def test_the_reference_has_every_key_command_and_task() -> None:
