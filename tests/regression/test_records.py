@@ -32,7 +32,7 @@ def test_every_recorded_sweep_is_compared() -> None:
     searches = {sweep_name(name, quick=True) for name in examples()}  # test_searches reads them
     in_store = {path.parent.name for path in RECORDS.glob("*/spec.yaml")} - searches
     assert {name for _, _, name in recorded()} == in_store == set(EXPECTED)
-    assert sum(claim["mean"] is not None for sweep in EXPECTED.values() for claim in sweep["claims"]) > 80
+    assert sum(claim["mean"] is not None for sweep in EXPECTED.values() for claim in sweep["claims"]) > 40
 
 
 @pytest.mark.parametrize(("experiment", "quick", "name"), SWEEPS)
@@ -50,7 +50,7 @@ def test_cells_have_the_same_summaries(experiment: str, quick: bool, name: str) 
 
 @pytest.mark.parametrize(("experiment", "quick", "name"), SWEEPS)
 def test_ids_of_the_spec_are_those_in_the_records(experiment: str, quick: bool, name: str) -> None:
-    named, stored = runs_of_spec(experiment, quick), stored_runs(name)
+    named, stored = runs_of_spec(name), stored_runs(name)
     assert stored == EXPECTED[name]["stored_runs"]
     assert named == EXPECTED[name]["runs_of_spec"]
     assert set(named) & set(stored)

@@ -11,9 +11,9 @@ from typing import Any
 
 import mislabel
 from mislabel.sweeps.cells.space import Space
-from mislabel.sweeps.checks.reader import read_spec
 from mislabel.sweeps.ids import run_id
-from mislabel.sweeps.papers.bundled import experiments, spec_path, sweep_name
+from mislabel.sweeps.papers.bundled import experiments, sweep_name
+from mislabel.tasks.registry import find_task
 from tests.regression.command_line import call_for_json
 
 FILE = Path(__file__).parent / "records.json"
@@ -55,16 +55,17 @@ def stored_runs(name: str) -> list[str]:
     return sorted(mislabel.load(str(RECORDS), name).runs["run_id"])
 
 
-def runs_of_spec(experiment: str, quick: bool) -> list[str]:
-    """The ids of the runs that the bundled spec names, whether they are stored or not."""
-    spec, task = read_spec(spec_path(experiment), (), quick)
+def runs_of_spec(name: str) -> list[str]:
+    """The ids of the runs that the stored spec names, whether they are stored or not."""
+    spec = mislabel.load(str(RECORDS), name).spec
+    task = find_task(spec.task)
     cells = [cell for chunk in Space(spec, task).cells() for cell in chunk.ids]
     return sorted(run_id(cell, seed) for cell in cells for seed in spec.seed_range)
 
 
 def described(experiment: str, quick: bool, name: str) -> dict[str, Any]:
     """All that records.json has of one recorded sweep."""
-    stored, named = stored_runs(name), runs_of_spec(experiment, quick)
+    stored, named = stored_runs(name), runs_of_spec(name)
     return {
         "claims": claims_of(experiment, quick),
         "cells": cells_of(name),

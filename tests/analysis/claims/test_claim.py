@@ -1,81 +1,61 @@
-"""The position of the interval decides a claim, and nothing else does."""
+"""Claims are data: they are complete, and a rule that was decided on is not changed by accident."""
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from mislabel.analysis.claims.claim import Claim, Finding, Region, Rule, at_least, at_most, judged, near
-from mislabel.analysis.claims.registry import CLAIMS
-from mislabel.analysis.statistics.estimate import Estimate
+from mislabel.analysis.claims.claim import BEYOND, Paper, paper, papers, rule_hashes
 from mislabel.sweeps.papers.bundled import experiments
+from tests.analysis.claims.write_rules import FILE
 
-REGIONS = Path(__file__).parent / "regions.json"
+CLAIM = {
+    "item": "Figure 1", "says": "it holds", "quantity": "it", "rule": {"at_least": 1}, "seeds": 5, "origin": "paper",
+    "experiments": ["fig1"],
+}  # fmt: skip
 
 
-def _one(sweep: Any) -> Estimate:
-    return Estimate(1, 0.95, 1.05, 4)
+def test_the_rules_are_those_that_were_decided_on() -> None:
+    """A rule is fixed before its experiment runs. To change one, run `python -m tests.analysis.claims.write_rules`."""
+    assert {name: rule_hashes(name) for name in papers()} == json.loads(Path(FILE).read_text())
+
+
+def test_there_are_rules_for_every_paper() -> None:
+    assert set(papers()) == {experiment.partition("/")[0] for experiment in experiments()}
+
+
+@pytest.mark.parametrize("name", papers())
+def test_an_item_is_a_place_in_the_paper(name: str) -> None:
+    place = re.compile(
+        r"(Figures?|Tables?|Theorem|Lemma|Proposition|Corollary|Conditions?|Equations?|Section|Appendix|Definition|"
+        r"Assumptions?|Abstract|Algorithm|Remark|Claim|Fact) ?[0-9A-Z]?"
+    )
+    assert [item.item for item in paper(name).items if not place.match(item.item)] == []
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "verdict"),
+    ("items", "claims", "problem"),
     [
-        (0.1, 0.9, "confirmed"),
-        (0.0, 1.0, "confirmed"),
-        (1.1, 1.2, "not confirmed"),
-        (-2.0, -0.1, "not confirmed"),
-        (0.9, 1.1, "undecided"),
-        (-0.1, 0.1, "undecided"),
-        (-1.0, 2.0, "undecided"),
-        (float("-inf"), float("inf"), "undecided"),
+        ([], {"a": CLAIM}, "not among the items"),
+        ([{"item": "Figure 1", "says": "x"}, {"item": "Figure 2", "says": "x"}], {"a": CLAIM}, "no claim"),
+        ([{"item": "Figure 1", "says": "x", "not_tested": "why"}], {"a": CLAIM}, "has claims and"),
+        ([{"item": "Figure 1", "says": "x"}], {"a": {**CLAIM, "seeds": 1}}, "seeds"),
+        ([{"item": "Figure 1", "says": "x"}], {"a": {**CLAIM, "rule": {"number": 1}}}, "belong together"),
+        ([{"item": "Figure 1", "says": "x"}], {"a": {**CLAIM, "sead": 1}}, "sead"),
     ],
 )
-def test_an_interval_inside_confirms_one_outside_does_not_and_one_across_the_edge_is_undecided(
-    low: float, high: float, verdict: str
-) -> None:
-    assert Region(0, 1).verdict(Estimate((low + high) / 2, low, high, 5)) == verdict
+def test_an_item_is_tested_or_says_why_not_and_a_claim_is_complete(items: Any, claims: Any, problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        Paper.model_validate({"items": items, "claims": claims})
 
 
-def test_a_missing_value_leaves_a_claim_undecided() -> None:
-    nan = float("nan")
-    for region in (Region(low=0), Region(high=0), Region(-1, 1)):
-        assert region.verdict(Estimate(nan, float("-inf"), float("inf"), 3)) == "undecided"
-
-
-def test_regions_print_their_bounds() -> None:
-    rules = (at_least(0.5, _one), at_most(3, _one), near(2, 1, _one))
-    assert [str(rule.holds) for rule in rules] == ["≥ 0.5", "≤ 3", "1 to 3"]
-
-
-def test_the_regions_are_those_that_were_decided_on() -> None:
-    """A bound is chosen before its experiment runs. To change one, change `regions.json` too, and say why."""
-    regions = {
-        experiment: {statement: str(claim.rule.holds) for statement, claim in claims.items()}
-        for experiment, claims in CLAIMS.items()
-    }
-    assert regions == json.loads(REGIONS.read_text())
-
-
-def test_a_claim_without_an_estimate_is_not_run() -> None:
-    assert Finding(*next(iter(CLAIMS["xor-clusters/fig1"].items()))).verdict == "not run"
-
-
-def test_the_claims_are_those_of_the_bundled_experiments() -> None:
-    assert set(CLAIMS) == set(experiments())
-    assert all(CLAIMS.values())
-
-
-@pytest.mark.parametrize("experiment", CLAIMS)
-def test_every_claim_begins_with_its_location_in_the_paper(experiment: str) -> None:
-    location = re.compile(r"((Figures?|Table|Theorem|Lemma|Proposition|Equations|Section) [0-9]|Beyond the paper: )")
-    assert all(location.match(paper) for paper in CLAIMS[experiment])
-
-
-@pytest.mark.parametrize("theory", [1.0, lambda sweep: 1.0])
-def test_a_finding_has_estimate_theory_and_verdict(theory: float | Callable[[Any], float]) -> None:
-    claim = Claim("it", Rule(Region(0.9, 1.1), _one, theory))
-    finding = judged("Figure 1: it is one", claim, None)  # type: ignore[arg-type]  # this claim does not read the sweep
-    assert (finding.verdict, finding.theory) == ("confirmed", 1.0)
+def test_statements_beyond_the_paper_need_no_item() -> None:
+    found = Paper.model_validate(
+        {"items": [{"item": "Figure 1", "says": "x", "not_tested": "no data"}], "claims": {"a": {**CLAIM, "item": BEYOND}}}
+    )
+    assert found.coverage == (0, 1)
+    assert list(found.claims_of("fig1")) == ["a"]
+    assert found.claims_of("fig2") == {}
