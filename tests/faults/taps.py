@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,6 +45,9 @@ class Operation:
 
 class Fault:
     """What happens at operations. This one does nothing."""
+
+    one_at_a_time = False
+    """Whether the operations of several threads wait for each other."""
 
     def before(self, operation: Operation) -> None:
         pass
@@ -107,6 +110,8 @@ class Snapshots(Fault):
 
     Many moments leave the same content. It is copied once.
     """
+
+    one_at_a_time = True
 
     def __init__(self, store: str, folder: str) -> None:
         self._store, self._folder = Path(store), Path(folder)
@@ -181,25 +186,28 @@ class Tap(Fault):
         self._root = root
         self._fault = fault
         self._lock = threading.Lock()
+        self._turn = threading.RLock() if fault.one_at_a_time else nullcontext()
         self.operations: list[Operation] = []
 
     def concerns(self, path: Any) -> bool:
         return isinstance(path, str | os.PathLike) and os.path.abspath(path).startswith(self._root)
 
     def does(self, kind: str, path: Any, work: Callable[[], T]) -> T:
-        operation = self._next(kind, path)
-        self._fault.before(operation)
-        result = work()
-        self._fault.after(operation)
-        return result
+        with self._turn:
+            operation = self._next(kind, path)
+            self._fault.before(operation)
+            result = work()
+            self._fault.after(operation)
+            return result
 
     def writes(self, path: str, half: Half, work: Callable[[], T]) -> T:
-        operation = self._next("write", path)
-        self._fault.before(operation)
-        self._fault.during(operation, half)
-        result = work()
-        self._fault.after(operation)
-        return result
+        with self._turn:
+            operation = self._next("write", path)
+            self._fault.before(operation)
+            self._fault.during(operation, half)
+            result = work()
+            self._fault.after(operation)
+            return result
 
     def _next(self, kind: str, path: Any) -> Operation:
         with self._lock:
