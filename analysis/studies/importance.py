@@ -148,34 +148,32 @@ def _estimated(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Importance, low and high of each parameter, from the costs of each cell's seeds."""
     rng = np.random.default_rng(0)
-    means = np.array([[own.mean() for own in costs], *_resampled(costs, rng)])
-    count = len(rows)
+    # Building a study is slow. With fewer cells, the spread over resamples is larger by a known factor.
+    count = min(len(rows), _MOST_CELLS_OF_A_STUDY) if method == "ped_anova" else len(rows)
+    means, cells = [np.array([own.mean() for own in costs])], [np.arange(len(rows))]
+    for _ in range(_RESAMPLES):
+        means.append(_resampled(costs, rng))
+        cells.append(rng.integers(len(rows), size=count))
     if method == "ped_anova":
-        # Building a study is slow. With fewer cells, the spread over resamples is larger by a known factor.
-        count = min(count, _MOST_CELLS_OF_A_STUDY)
-        cells = [np.arange(len(rows)), *rng.integers(len(rows), size=(_RESAMPLES, count))]
         studies = zip(cells, means, strict=True)
-        found = np.array([_ped_anova(parameters, [rows[j] for j in own], mean[own]) for own, mean in studies])
+        found = np.array([_ped_anova(parameters, [rows[j] for j in own.tolist()], mean[own]) for own, mean in studies])
     else:
-        found = _of_forests(np.column_stack([parameter.unit(rows) for parameter in parameters]), means, method)
+        inputs = np.column_stack([parameter.unit(rows) for parameter in parameters])
+        found = _of_forests(inputs, np.array(means), method)
     half = 2 * np.std(found[1:], axis=0, ddof=1) * np.sqrt(count / len(rows))
     return found[0], np.clip(found[0] - half, 0, 1), np.clip(found[0] + half, 0, 1)
 
 
 def _resampled(costs: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-    """The cells' means over seeds that are drawn with replacement: resamples, cells."""
+    """The mean of each cell over seeds that are drawn with replacement."""
     seeds = np.array([len(own) for own in costs])
-    means = np.empty((_RESAMPLES, len(costs)))
-    for count in np.unique(seeds):
-        cells = np.flatnonzero(seeds == count)
-        drawn = rng.integers(count, size=(_RESAMPLES, len(cells), count))
-        own = np.stack([costs[i] for i in cells.tolist()])  # cells, seeds
-        means[:, cells] = own[np.arange(len(cells))[:, None], drawn].mean(axis=2)
-    return means
+    begins = np.cumsum(seeds) - seeds
+    drawn = np.repeat(begins, seeds) + rng.integers(np.repeat(seeds, seeds))
+    return np.asarray(np.add.reduceat(np.concatenate(costs)[drawn], begins) / seeds)
 
 
 def _of_forests(inputs: np.ndarray, costs: np.ndarray, method: str) -> np.ndarray:
-    """The importances in the forest of each row of costs. Every tree resamples the cells."""
+    """The importances in the forest of each row of costs. Forests resample the cells for every tree."""
     trees = [_TREES] + [_TREES_OF_A_RESAMPLE] * _RESAMPLES
     measure = variance_shares if method == "fanova" else gain_shares
     found = np.concatenate([measure(some) for some in forest(inputs, costs, trees, seed=0)])
