@@ -165,6 +165,7 @@ def test_tasks_know_no_scheduler_no_search_and_no_files() -> None:
                 "mislabel.analysis.report.figures",
                 "mislabel.analysis.report.drawings",
                 "mislabel.analysis.report.heat_maps",
+                "mislabel.analysis.report.ticks",
             ],
         ),
     ],

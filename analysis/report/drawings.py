@@ -268,13 +268,17 @@ def _drawn(
     import matplotlib
     from matplotlib.figure import Figure
 
+    from mislabel.analysis.report.ticks import draw_ticks
+
     margins = {
         "left": left / width, "right": 1 - 0.2 / width, "bottom": 0.5 / height, "top": 1 - 0.32 / height,
         "wspace": (0.25 if sharey else 0.75) * across / (width - left), "hspace": 0.6 * down / height,
     }  # fmt: skip
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(width, height))
-        draw(figure.subplots(down, across, squeeze=False, sharey=sharey, width_ratios=widths, gridspec_kw=margins))
+        axes = figure.subplots(down, across, squeeze=False, sharey=sharey, width_ratios=widths, gridspec_kw=margins)
+        draw(axes)
+        draw_ticks(axes.flat)
         file = io.StringIO()
         figure.savefig(file, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
     text = file.getvalue()
@@ -291,6 +295,8 @@ def _drawn(
 def _draw_stopped(axis: "Axes", positions: "pd.Series[Any]", cells: pd.DataFrame) -> None:
     """Draw the cells that were stopped early as hollow dots."""
     stopped = cells["stopped"] > 0
+    if not stopped.any():
+        return
     held = cells[stopped]
     axis.scatter(positions[stopped], held["mean"], s=12, facecolor="none", edgecolor=FAINT, linewidth=0.7,
                  rasterized=_many(held))  # fmt: skip

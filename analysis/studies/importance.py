@@ -27,10 +27,11 @@ import numpy as np
 import optuna
 import pandas as pd
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import create_trial
 
 from mislabel.analysis.statistics.tables import Names, SweepTables
+from mislabel.analysis.studies.fanova import variance_shares
+from mislabel.analysis.studies.forest import forest, gain_shares
 from mislabel.analysis.studies.study import Cells, objectives_of
 from mislabel.sweeps.errors import MislabelError, nearest
 from mislabel.sweeps.search.samplers import quietly
@@ -146,39 +147,48 @@ def _estimated(
     parameters: Sequence[_Parameter], rows: Sequence[int], costs: Sequence[np.ndarray], method: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Importance, low and high of each parameter, from the costs of each cell's seeds."""
-    means = np.array([own.mean() for own in costs])
-    best = _importances(parameters, rows, means, method, _TREES, seed=0)
     rng = np.random.default_rng(0)
     # Building a study is slow. With fewer cells, the spread over resamples is larger by a known factor.
     count = min(len(rows), _MOST_CELLS_OF_A_STUDY) if method == "ped_anova" else len(rows)
-    resampled = []
-    for i in range(_RESAMPLES):
-        again = np.array(
-            [own[rng.integers(len(own), size=len(own))].mean() if len(own) > 1 else own[0] for own in costs]
-        )
-        # Forests resample the cells for every tree.
-        chosen = rng.integers(len(rows), size=count) if method == "ped_anova" else np.arange(count)
-        some = [rows[j] for j in chosen]
-        resampled.append(_importances(parameters, some, again[chosen], method, _TREES_OF_A_RESAMPLE, seed=i + 1))
-    half = 2 * np.std(resampled, axis=0, ddof=1) * np.sqrt(count / len(rows))
-    return best, np.clip(best - half, 0, 1), np.clip(best + half, 0, 1)
-
-
-def _importances(
-    parameters: Sequence[_Parameter], rows: Sequence[int], costs: np.ndarray, method: str, trees: int, seed: int
-) -> np.ndarray:
+    means, cells = [np.array([own.mean() for own in costs])], [np.arange(len(rows))]
+    for _ in range(_RESAMPLES):
+        means.append(_resampled(costs, rng))
+        cells.append(rng.integers(len(rows), size=count))
     if method == "ped_anova":
-        found = _ped_anova(parameters, rows, costs)
+        studies = zip(cells, means, strict=True)
+        found = np.array([_ped_anova(parameters, [rows[j] for j in own.tolist()], mean[own]) for own, mean in studies])
     else:
         inputs = np.column_stack([parameter.unit(rows) for parameter in parameters])
-        forest = forest_of(inputs, costs, trees, seed)
-        if method == "fanova":
-            return variance_shares(forest)
-        found = np.asarray(forest.feature_importances_)
-    return found / found.sum() if found.sum() > 0 else found
+        found = _of_forests(inputs, np.array(means), method)
+    half = 2 * np.std(found[1:], axis=0, ddof=1) * np.sqrt(count / len(rows))
+    return found[0], np.clip(found[0] - half, 0, 1), np.clip(found[0] + half, 0, 1)
+
+
+def _resampled(costs: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    """The mean of each cell over seeds that are drawn with replacement."""
+    seeds = np.array([len(own) for own in costs])
+    begins = np.cumsum(seeds) - seeds
+    drawn = np.repeat(begins, seeds) + rng.integers(np.repeat(seeds, seeds))
+    return np.asarray(np.add.reduceat(np.concatenate(costs)[drawn], begins) / seeds)
+
+
+def _of_forests(inputs: np.ndarray, costs: np.ndarray, method: str) -> np.ndarray:
+    """The importances in the forest of each row of costs. Forests resample the cells for every tree."""
+    trees = [_TREES] + [_TREES_OF_A_RESAMPLE] * _RESAMPLES
+    measure = variance_shares if method == "fanova" else gain_shares
+    found = np.concatenate([measure(some) for some in forest(inputs, costs, trees, seed=0)])
+    return np.array([_mean(own) for own in np.split(found, np.cumsum(trees)[:-1])])
+
+
+def _mean(shares: np.ndarray) -> np.ndarray:
+    """The mean over the trees that are not constant; zeros if all are."""
+    varied = shares[np.isfinite(shares).all(axis=1)]
+    return varied.mean(axis=0) if len(varied) else np.zeros(shares.shape[1])
 
 
 def _ped_anova(parameters: Sequence[_Parameter], rows: Sequence[int], costs: np.ndarray) -> np.ndarray:
+    from optuna.importance import PedAnovaImportanceEvaluator  # loads scikit-learn
+
     with quietly(), warnings.catch_warnings():
         # The warnings concern a condition that holds in a single cell. Its importance is then 0, which is right.
         warnings.filterwarnings("ignore", message="Some regimes for parameter")
@@ -195,60 +205,5 @@ def _ped_anova(parameters: Sequence[_Parameter], rows: Sequence[int], costs: np.
             spreads = {parameter.name: distributions[parameter.name] for parameter in active}
             study.add_trial(create_trial(value=float(cost), params=positions, distributions=spreads))
         found = PedAnovaImportanceEvaluator().evaluate(study)
-    return np.array([found.get(parameter.name, 0.0) for parameter in parameters])
-
-
-def forest_of(inputs: np.ndarray, values: np.ndarray, trees: int, seed: int) -> Any:
-    """A random forest with Optuna's settings. Every tree is fitted to its own resample of the rows."""
-    from sklearn.ensemble import RandomForestRegressor
-
-    return RandomForestRegressor(trees, max_depth=64, random_state=seed).fit(inputs, values)
-
-
-def variance_shares(forest: Any) -> np.ndarray:
-    """The share of the forest's variance over the unit cube that each input explains alone; zeros if it is constant.
-
-    This is functional ANOVA (Hutter, Hoos, Leyton-Brown 2014), averaged over the trees. A tree is constant on boxes, so
-    its mean over all inputs but one is an exact step function. Optuna's evaluator walks through the tree once per step,
-    which is slow for a thousand cells or more. Adding up all boxes at once gives the same numbers faster.
-    """
-    shares = [found for tree in forest.estimators_ if (found := _shares_of(tree.tree_)) is not None]
-    return np.mean(shares, axis=0) if shares else np.zeros(forest.n_features_in_)
-
-
-def _shares_of(tree: Any) -> np.ndarray | None:
-    low, high = _boxes(tree)
-    value = tree.value[:, 0, 0][tree.children_left < 0]
-    width = high - low  # leaves, inputs
-    volume = width.prod(axis=1)
-    mean = volume @ value
-    total = volume @ (value - mean) ** 2
-    if total <= 0:
-        return None
-    densities = (value * volume)[:, None] / width
-    variances = [_variance(low[:, i], high[:, i], densities[:, i], mean) for i in range(low.shape[1])]
-    return np.array(variances) / float(total)
-
-
-def _variance(low: np.ndarray, high: np.ndarray, density: np.ndarray, mean: float) -> float:
-    """The variance of a step function: the sum of boxes, each from low to high with this height."""
-    edges, at = np.unique(np.concatenate([low, high]), return_inverse=True)
-    rises = np.bincount(at, np.concatenate([density, -density]))
-    return float(np.diff(edges) @ (np.cumsum(rises)[:-1] - mean) ** 2)
-
-
-def _boxes(tree: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper corner of each leaf's box."""
-    low, high = np.zeros((tree.node_count, tree.n_features)), np.ones((tree.node_count, tree.n_features))
-    level = np.array([0])
-    while len(level):
-        level = level[tree.children_left[level] >= 0]
-        left, right = tree.children_left[level], tree.children_right[level]
-        split, threshold = tree.feature[level], tree.threshold[level]
-        for child in (left, right):
-            low[child], high[child] = low[level], high[level]
-        high[left, split] = threshold
-        low[right, split] = threshold
-        level = np.concatenate([left, right])
-    leaves = tree.children_left < 0
-    return low[leaves], high[leaves]
+    shares = np.array([found.get(parameter.name, 0.0) for parameter in parameters])
+    return shares / shares.sum() if shares.sum() > 0 else shares
