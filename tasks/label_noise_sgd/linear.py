@@ -69,7 +69,7 @@ METRICS = {
     "phase_two_step": Metric(f"first step at which mean_alignment exceeds 1/2; {_CHECKS}", may_be_absent=True),
     "output_weight_move": Metric(f"root mean square change of an output weight a_i in the next step; {_PROBES}"),
     "min_diminishing_share": Metric(
-        f"how likely ΔW_i ≤ −(σ/4)² is in the next step, for the neuron for which it is least likely (Lemma C.3); {_PROBES}"
+        f"probability of ΔW_i ≤ −(σ/4)² in the next step (Lemma C.3), smallest over the neurons; {_PROBES}"
     ),
     "neuron_norm": Metric("norm of each neuron w_i", per="neuron"),
     "neuron_alignment": Metric("|cosine| between each neuron w_i and θ*", per="neuron"),
