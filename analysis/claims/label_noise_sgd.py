@@ -309,7 +309,7 @@ MEASURES: dict[str, Measure] = {
     "first-layer-diminishes": _late_network("noisy_first_norm_ratio"),
     "first-layer-stays-without-noise": _late_network("plain_first_norm_ratio"),
     "beyond-norms-diminish": _cells_from_curves(["mean_norm"], _end_over_start("mean_norm"), where=_noisy),
-    "beyond-neurons-align": _cells_from_curves(["mean_alignment"], _gain("mean_alignment"), where=_noisy),
+    "beyond-neurons-align": in_every_cell(lambda runs: runs["mean_alignment"], ["mean_alignment"], where=_noisiest),
     "beyond-norms-stay-without-noise": _cells_from_curves(["mean_norm"], _end_over_start("mean_norm"), where=_SILENT),
     "beyond-test-loss-falls": _cells_from_curves(["test_loss"], _late_over_start("test_loss"), where=_noisy),
     "beyond-larger-sigma-smaller-norms": _ratio_along("sigma", "mean_norm", _noisy),
