@@ -10,7 +10,6 @@ from mislabel.analysis.claims.claim import Measure, Prediction, Values
 from mislabel.analysis.claims.measures import (
     Condition,
     by_cell,
-    end_over_start,
     final,
     in_every_cell,
     largest,
@@ -68,7 +67,8 @@ def _seeds_from_curves(metrics: Sequence[str], reduce: Reduce, columns: Sequence
 
 def _second_half(curve: pd.DataFrame) -> pd.DataFrame:
     """Late in training; single steps jitter, so claims average over them."""
-    return curve[curve["step"] >= curve["step"].max() / 2]
+    late: pd.DataFrame = curve[curve["step"] >= curve["step"].max() / 2]
+    return late
 
 
 def _late(metric: str) -> Reduce:
@@ -252,7 +252,7 @@ MEASURES: dict[str, Measure] = {
         ["target_norm"],
         _noisiest,
     ),
-    "norms-diminish": end_over_start("mean_norm", _noisiest),
+    "norms-diminish": _seeds_from_curves(["mean_norm"], _end_over_start("mean_norm"), (), _noisiest),
     "neurons-align": final("mean_alignment", _noisiest),
     "phases-in-order": _phases_in_order,
     "neurons-follow-both-phases": _neurons_in_phases,

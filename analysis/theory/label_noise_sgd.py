@@ -101,7 +101,7 @@ def output_weight_bound(width: ArrayLike) -> Floats:
 
 
 def growing_share_bound(width: ArrayLike, dim: ArrayLike) -> Floats:
-    """The bound ρ/m^(1/8), ρ = 2·√(d/π), on the probability of ΔW_i > 0 (Lemma C.3 (1), (3)). Above 1 it says nothing."""
+    """The bound ρ/m^(1/8), ρ = 2·√(d/π), on the probability of ΔW_i > 0 (Lemma C.3); above 1 it says nothing."""
     return _floats(2 * np.sqrt(_floats(dim) / np.pi) * _floats(width) ** -0.125)
 
 

@@ -204,12 +204,13 @@ def _next_step(lanes: Lanes[Params], data: Data, a: Tensor, w: Tensor) -> dict[s
     """What the next step does to the output weights and, by Equation 41, to the neurons' squared norms."""
     x, sigma = data.x[:, :_PROBED], lanes.column("sigma", 1)
     error = _combined(_combined(a, w), x.mT) - data.y[:, :_PROBED]  # l n
-    squares = [(error - sign * sigma).square()[:, :, None] for sign in (-1, 1)]  # l n 1: squared residuals
+    squares = torch.stack([error - sigma, error + sigma]).square()[..., None]  # 2 l n 1: squared residuals
     pull = (x @ w.mT).square()  # l n m
-    moves = sum((square * pull).mean(dim=(1, 2)) for square in squares) / 2
+    moves = (squares.mean(dim=0) * pull).mean(dim=(1, 2))
     gap = pull - x.square().sum(dim=2, keepdim=True) * a.square()[:, None]  # l n m
-    falls = sum((square * gap >= (sigma[:, None] / 4).square()).to(lanes.dtype).mean(dim=1) for square in squares) / 2
-    return {"output_weight_move": lanes["step_size"] * moves.sqrt(), "min_diminishing_share": falls.amin(dim=1)}
+    falls = torch.stack([square * gap >= (sigma[:, None] / 4).square() for square in squares])  # 2 l n m
+    share = falls.to(lanes.dtype).mean(dim=(0, 2)).amin(dim=1)
+    return {"output_weight_move": lanes["step_size"] * moves.sqrt(), "min_diminishing_share": share}
 
 
 def _theory_escape_step(lanes: Lanes[Params]) -> Tensor:
