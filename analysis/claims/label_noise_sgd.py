@@ -157,15 +157,6 @@ def _neurons_in_phases(sweep: Sweep) -> Values:
     return one(by_seed(runs.assign(value=runs["run_id"].map(shares).where(runs["status"] == Status.DONE)), "value"))
 
 
-def _acceleration(sweep: Sweep) -> Values:
-    """Moves of the output weights late in training: with label noise over without, at the same step size and seed."""
-    runs = _from_curves(sweep, ["output_weight_move"], _late("output_weight_move"), ["sigma"])
-    keys = [name for name in sweep.varying if name != "sigma"] + ["seed"]
-    plain = runs[runs["sigma"] == 0].set_index(keys)["value"].rename("plain")
-    noisy = runs[runs["sigma"] > 0].join(plain, on=keys)
-    return by_cell(noisy.assign(value=noisy["value"] / noisy["plain"]), sweep.varying)
-
-
 def _in_time(runs: pd.DataFrame) -> pd.Series:
     bound = theory.escape_bound(runs["sigma"], runs["step_size"], runs["width"])
     return runs["full_escape_step"] <= pd.Series(bound, runs.index)
@@ -258,7 +249,6 @@ MEASURES: dict[str, Measure] = {
     "neurons-follow-both-phases": _neurons_in_phases,
     "norms-stay-without-noise": _cells_from_curves(["mean_norm"], _end_over_start("mean_norm"), where=_SILENT),
     "directions-stay-without-noise": _cells_from_curves(["mean_alignment"], _gain("mean_alignment"), where=_SILENT),
-    "noise-accelerates-oscillation": _acceleration,
     "larger-sigma-escapes-earlier": _SIGMA_EXPONENT,
     "larger-eta-escapes-earlier": _ETA_EXPONENT,
     "escape-exponent-of-sigma": _SIGMA_EXPONENT,

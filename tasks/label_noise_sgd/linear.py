@@ -67,7 +67,6 @@ METRICS = {
     "theory_escape_step": Metric("T₁ = 384·√(log m)/(σ²η²√m) of Theorem 3.2; absent if σ = 0", may_be_absent=True),
     "all_small_step": Metric(f"first step at which every ‖w_i‖ and |a_i| is at most √η; {_CHECKS}", may_be_absent=True),
     "phase_two_step": Metric(f"first step at which mean_alignment exceeds 1/2; {_CHECKS}", may_be_absent=True),
-    "output_weight_move": Metric(f"root mean square change of an output weight a_i in the next step; {_PROBES}"),
     "min_diminishing_share": Metric(
         f"probability of ΔW_i ≤ −(σ/4)² in the next step (Lemma C.3), smallest over the neurons; {_PROBES}"
     ),
@@ -132,7 +131,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "escaped_share": escaped.mean(dim=1),
         **{name: s[name] for name in _EVENTS},
         "theory_escape_step": _theory_escape_step(lanes),
-        **_next_step(lanes, data, a, w),
+        "min_diminishing_share": _diminishing_share(lanes, data, a, w),
         "neuron_norm": norm,
         "neuron_alignment": alignment,
         "neuron_output_weight": a,
@@ -200,17 +199,14 @@ def _combined(weights: Tensor, rows: Tensor) -> Tensor:
     return torch.bmm(weights[:, None], rows)[:, 0]
 
 
-def _next_step(lanes: Lanes[Params], data: Data, a: Tensor, w: Tensor) -> dict[str, Tensor]:
-    """What the next step does to the output weights and, by Equation 41, to the neurons' squared norms."""
+def _diminishing_share(lanes: Lanes[Params], data: Data, a: Tensor, w: Tensor) -> Tensor:
+    """How often ΔW_i = −r²((xᵀw_i)² − a_i²‖x‖²) ≤ −(σ/4)² in the next step, smallest over the neurons; r: residual."""
     x, sigma = data.x[:, :_PROBED], lanes.column("sigma", 1)
     error = _combined(_combined(a, w), x.mT) - data.y[:, :_PROBED]  # l n
     squares = torch.stack([error - sigma, error + sigma]).square()[..., None]  # 2 l n 1: squared residuals
-    pull = (x @ w.mT).square()  # l n m
-    moves = (squares.mean(dim=0) * pull).mean(dim=(1, 2))
-    gap = pull - x.square().sum(dim=2, keepdim=True) * a.square()[:, None]  # l n m
+    gap = (x @ w.mT).square() - x.square().sum(dim=2, keepdim=True) * a.square()[:, None]  # l n m
     falls = torch.stack([square * gap >= (sigma[:, None] / 4).square() for square in squares])  # 2 l n m
-    share = falls.to(lanes.dtype).mean(dim=(0, 2)).amin(dim=1)
-    return {"output_weight_move": lanes["step_size"] * moves.sqrt(), "min_diminishing_share": share}
+    return falls.to(lanes.dtype).mean(dim=(0, 2)).amin(dim=1)
 
 
 def _theory_escape_step(lanes: Lanes[Params]) -> Tensor:

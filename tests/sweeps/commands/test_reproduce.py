@@ -25,7 +25,7 @@ def test_without_names_all_experiments_are_listed_with_the_state_of_their_claims
 
 @pytest.mark.claims
 def test_claims_can_be_checked_again_without_running_the_experiment(tmp_path: Path) -> None:
-    words = ["label-noise-sgd/lemma34", "--quick", "--store", str(tmp_path), "--inline", "--no-mlflow", "--json"]
+    words = ["label-noise-sgd/lemma35", "--quick", "--store", str(tmp_path), "--inline", "--no-mlflow", "--json"]
     first = _reproduce(*words)
     findings = json.loads(first.stdout)
     assert [finding["verdict"] for finding in findings] == ["confirmed", "confirmed"]
@@ -39,16 +39,16 @@ def test_claims_can_be_checked_again_without_running_the_experiment(tmp_path: Pa
     table = [line for line in lines if line.startswith("| ")]
     assert len(table) == 2 + len(findings)
     assert all(line.count(" | ") == 5 for line in table)
-    assert table[2].startswith("| `label-noise-sgd/lemma34` | ")
+    assert table[2].startswith("| `label-noise-sgd/lemma35` | ")
 
 
 def test_claims_are_checked_once_all_cells_have_runs(tmp_path: Path) -> None:
-    words = ["label-noise-sgd/lemma34", "--quick", "--store", str(tmp_path)]
+    words = ["label-noise-sgd/lemma35", "--quick", "--store", str(tmp_path)]
     _reproduce(*words, "--inline", "--no-mlflow", "--set", "parameters.steps=50", "--set", "seeds=2")
     (spec,) = tmp_path.rglob("spec.yaml")
-    spec.write_text(spec.read_text().replace("- 1.0", "- 1.0\n    - 2.0"))
+    spec.write_text(spec.read_text().replace("- 0.03", "- 0.03\n    - 0.05"))
     checked = _reproduce(*words, "--check")
-    assert checked.stderr.startswith("label-noise-sgd/lemma34: 1 ")
+    assert checked.stderr.startswith("label-noise-sgd/lemma35: 1 ")
     assert checked.stdout.count("NOT RUN") == 2
 
 

@@ -70,20 +70,16 @@ class Plain:
             if now and np.isnan(self.events[name]):
                 self.events[name] = step
 
-    def next_step(self) -> dict[str, float]:
-        """The step is taken with each training point and each sign of the noise."""
-        p, moves, falls = self.params, [], []
+    def diminishing_share(self) -> float:
+        """The next step is taken with each training point and each sign of the noise."""
+        p, falls = self.params, []
         for x in self.x:
             for noise in (-p.sigma, p.sigma):
                 residual = float(self.a @ self.w @ x - self.target @ x - noise)
                 move, drift = -p.step_size * residual * self.w @ x, -p.step_size * residual * np.outer(self.a, x)
                 change = ((self.w + drift) ** 2).sum(1) - (self.w**2).sum(1)  # Equation 41 with T = 1
                 falls.append(change + self.a**2 - (self.a + move) ** 2 <= -((p.step_size * p.sigma / 4) ** 2))
-                moves.append(move**2)
-        return {
-            "output_weight_move": float(np.sqrt(np.mean(moves))),
-            "min_diminishing_share": float(np.mean(falls, axis=0).min()),
-        }
+        return float(np.mean(falls, axis=0).min())
 
     def metrics(self) -> dict[str, Any]:
         p, theta = self.params, self.w.T @ self.a
@@ -105,7 +101,7 @@ class Plain:
             "lazy": float(not escaped.any()),
             "escaped_share": escaped.mean(),
             "theory_escape_step": bound,
-            **self.next_step(),
+            "min_diminishing_share": self.diminishing_share(),
             "neuron_norm": norm,
             "neuron_alignment": alignment,
             "neuron_output_weight": self.a,

@@ -63,13 +63,6 @@ def curve(metric: str, start: float, good: float, bad: float, *, sigmas: Sequenc
     return table
 
 
-def moves(holds: bool) -> TableSweep:
-    rows = grid(sigma=(0.0, 0.5, 1.0), step_size=(0.01, 0.02))
-    size = [jitter(1e-4 if row["sigma"] == 0 or (not holds and row["sigma"] == 1) else 1e-2) for row in rows]
-    rows = [{**row, "size": value} for row, value in zip(rows, size, strict=True)]
-    return with_curves(rows, LINEAR, (0, 50, 100), lambda run, step: {"output_weight_move": run["size"]})
-
-
 def events(holds: bool) -> TableSweep:
     late = 100.0 if holds else 20.0
     return TableSweep(
@@ -256,7 +249,6 @@ TABLES: dict[str, Table] = {
     "neurons-follow-both-phases": neurons,
     "norms-stay-without-noise": curve("mean_norm", 1.0, 0.99, 0.5, sigmas=(0.0,)),
     "directions-stay-without-noise": curve("mean_alignment", 0.1, 0.11, 0.5, sigmas=(0.0,)),
-    "noise-accelerates-oscillation": moves,
     "escaped-by-t1": in_time,
     "larger-sigma-escapes-earlier": _SIGMA,
     "larger-eta-escapes-earlier": _ETA,
