@@ -97,9 +97,10 @@ def _largest_quotient(numerator: str, denominator: str) -> Reduce:
 
 def _slope(x: Any, y: Any) -> float:
     """The exponent of a power law y ∝ x^exponent, by least squares on logarithms."""
-    log_x, log_y = np.log(np.asarray(x, float)), np.log(np.asarray(y, float))
-    centred = log_x - log_x.mean()
-    return float(centred @ log_y / (centred @ centred))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_x, log_y = np.log(np.asarray(x, float)), np.log(np.asarray(y, float))
+        centred = log_x - log_x.mean()
+        return float(centred @ log_y / (centred @ centred))
 
 
 def _exponent(knob: str, value: Callable[[pd.DataFrame], pd.Series], metric: str, where: Condition = None) -> Measure:
@@ -124,9 +125,8 @@ def _ratio_along(knob: str, metric: str, where: Condition = None) -> Measure:
     def measure(sweep: Sweep) -> Values:
         runs = _runs(sweep, [knob, metric], where)
         names = [name for name in sweep.varying if name != knob]
-        values = runs.assign(value=runs[metric].where(runs["status"] == Status.DONE)).set_index([*names, "seed"])[
-            "value"
-        ]
+        ended = runs.assign(value=runs[metric].where(runs["status"] == Status.DONE))
+        values = ended.set_index([*names, "seed"])["value"]
         high, low = (values[(runs[knob] == end).to_numpy()] for end in (runs[knob].max(), runs[knob].min()))
         return by_cell((high / low).reset_index(), names)
 
@@ -186,7 +186,8 @@ def _square_norm_in_time(curve: pd.DataFrame) -> float:
 def _printed_misalignment(curve: pd.DataFrame) -> float:
     """Of the least aligned neuron at the first measured step from the printed T₂ on, over the lemma's order."""
     reached = curve[curve["step"] >= curve["printed_step"]]["min_alignment"]
-    return float((1 - reached.iloc[0]) / theory.misalignment_order(curve["step_size"].iloc[0]))
+    first = reached.iloc[0] if len(reached) else np.nan
+    return float((1 - first) / theory.misalignment_order(curve["step_size"].iloc[0]))
 
 
 def _over(order: Callable[[pd.Series], Any], runs: pd.DataFrame, values: pd.Series) -> pd.Series:
