@@ -1,17 +1,33 @@
 """Zhang et al.: On the Learning Dynamics of Two-layer Linear Networks with Label Noise SGD."""
 
-import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from mislabel.analysis.claims.claim import Claim, Measure, at_least, at_most, near
-from mislabel.analysis.claims.measures import end_over_start, estimates, final, largest, smallest, trained_runs
-from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, by_seed, mean_of, share_of
+from mislabel.analysis.claims.claim import Measure, Prediction, Values
+from mislabel.analysis.claims.measures import (
+    Condition,
+    by_cell,
+    final,
+    in_every_cell,
+    largest,
+    one,
+    rows,
+    smallest,
+)
+from mislabel.analysis.statistics.estimate import at_end, by_seed
 from mislabel.analysis.sweep import Sweep
+from mislabel.analysis.theory import label_noise_sgd as theory
+from mislabel.sweeps.store.outcome import Status
 
-_NO_NOISE = {"sigma": 0.0}
+Reduce = Callable[[pd.DataFrame], float]
+"""The value of a run from the rows of its curve, in the order of steps. The rows have the run's parameters too."""
+
+_SILENT = {"sigma": 0.0}
+_ALIGNED = 0.5
+_SMALL = 0.5
 
 
 def _noisiest(sweep: Sweep) -> dict[str, float]:
@@ -19,189 +35,280 @@ def _noisiest(sweep: Sweep) -> dict[str, float]:
     return {name: largest(sweep, name) for name in ("sigma", "step_size")}
 
 
-def _turn_without_noise(sweep: Sweep) -> Estimate:
-    start, end = at_step(sweep, "mean_alignment", 0, _NO_NOISE), at_end(sweep, "mean_alignment", _NO_NOISE)
-    return mean_of(end - start)
+def _noisy(sweep: Sweep) -> dict[str, list[float]]:
+    """All settings with label noise."""
+    return {"sigma": [sigma for sigma in sorted(set(sweep.read("runs", ["sigma"])["sigma"])) if sigma > 0]}
 
 
-def _phases_in_order(sweep: Sweep) -> Estimate:
-    """Share of runs in which the neurons leave the lazy regime before they align."""
-    where = _noisiest(sweep)
-    return share_of(at_end(sweep, "full_escape_step", where) < at_end(sweep, "phase_two_step", where))
+def _runs(sweep: Sweep, columns: Sequence[str], where: Condition = None) -> pd.DataFrame:
+    names = dict.fromkeys(["run_id", "seed", "status", *sweep.varying, *columns])
+    return sweep.read("runs", list(names), rows(sweep, where))
 
 
-def _earlier(knob: str) -> Measure:
-    """Escape step at the knob's largest value over that at the next smaller; the other knob is at its largest."""
+def _from_curves(
+    sweep: Sweep, metrics: Sequence[str], reduce: Reduce, columns: Sequence[str] = (), where: Condition = None
+) -> pd.DataFrame:
+    """The runs with a `value` from their curves; it is missing if the run was not trained to the end."""
+    runs = _runs(sweep, columns, where)
+    curves = sweep.read("curves", ["run_id", "step", *metrics]).merge(runs, on="run_id").sort_values("step")
+    values = {run: reduce(curve) for run, curve in curves.groupby("run_id")}
+    return runs.assign(value=runs["run_id"].map(values).astype(float).where(runs["status"] == Status.DONE))
 
-    def measure(sweep: Sweep) -> Estimate:
-        noisiest = _noisiest(sweep)
-        smaller = sorted(value for value in set(sweep.read("runs", [knob])[knob]) if value > 0)[-2]
-        late = at_end(sweep, "full_escape_step", {**noisiest, knob: smaller})
-        return mean_of(at_end(sweep, "full_escape_step", noisiest) / late)
+
+def _cells_from_curves(
+    metrics: Sequence[str], reduce: Reduce, columns: Sequence[str] = (), where: Condition = None
+) -> Measure:
+    return lambda sweep: by_cell(_from_curves(sweep, metrics, reduce, columns, where), sweep.varying)
+
+
+def _seeds_from_curves(metrics: Sequence[str], reduce: Reduce, columns: Sequence[str], where: Condition) -> Measure:
+    return lambda sweep: one(by_seed(_from_curves(sweep, metrics, reduce, columns, where), "value"))
+
+
+def _second_half(curve: pd.DataFrame) -> pd.DataFrame:
+    """Late in training; single steps jitter, so claims average over them."""
+    late: pd.DataFrame = curve[curve["step"] >= curve["step"].max() / 2]
+    return late
+
+
+def _late(metric: str) -> Reduce:
+    return lambda curve: float(_second_half(curve)[metric].mean(skipna=False))
+
+
+def _late_over_start(metric: str) -> Reduce:
+    return lambda curve: _late(metric)(curve) / float(curve[metric].iloc[0])
+
+
+def _end_over_start(metric: str) -> Reduce:
+    return lambda curve: float(curve[metric].iloc[-1] / curve[metric].iloc[0])
+
+
+def _gain(metric: str) -> Reduce:
+    return lambda curve: float(curve[metric].iloc[-1] - curve[metric].iloc[0])
+
+
+def _late_quotient(numerator: str, denominator: str) -> Reduce:
+    return lambda curve: _late(numerator)(curve) / _late(denominator)(curve)
+
+
+def _largest_quotient(numerator: str, denominator: str) -> Reduce:
+    return lambda curve: float(curve[numerator].max(skipna=False) / curve[denominator].max(skipna=False))
+
+
+def _slope(x: Any, y: Any) -> float:
+    """The exponent of a power law y ∝ x^exponent, by least squares on logarithms."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_x, log_y = np.log(np.asarray(x, float)), np.log(np.asarray(y, float))
+        centred = log_x - log_x.mean()
+        return float(centred @ log_y / (centred @ centred))
+
+
+def _exponent(knob: str, value: Callable[[pd.DataFrame], pd.Series], metric: str, where: Condition = None) -> Measure:
+    """The exponent of a value in the knob, fitted to each seed, for each setting of the other parameters."""
+
+    def measure(sweep: Sweep) -> Values:
+        runs = _runs(sweep, [knob, metric], where)
+        runs = runs.assign(value=value(runs).where(runs["status"] == Status.DONE))
+        names = [name for name in sweep.varying if name != knob]
+        fits = [
+            {**dict(zip([*names, "seed"], key, strict=True)), "value": _slope(group[knob], group["value"])}
+            for key, group in runs.groupby([*names, "seed"])
+        ]
+        return by_cell(pd.DataFrame(fits), names)
 
     return measure
 
 
-def small_norm_bound(step_size: Any) -> Any:
-    """The step by which the mean squared norm is below √η, by Lemma 3.3: 1/η²."""
-    return step_size**-2.0
+def _ratio_along(knob: str, metric: str, where: Condition = None) -> Measure:
+    """The metric at the knob's largest value over that at the smallest, in each setting of the other parameters."""
+
+    def measure(sweep: Sweep) -> Values:
+        runs = _runs(sweep, [knob, metric], where)
+        names = [name for name in sweep.varying if name != knob]
+        ended = runs.assign(value=runs[metric].where(runs["status"] == Status.DONE))
+        values = ended.set_index([*names, "seed"])["value"]
+        high, low = (values[(runs[knob] == end).to_numpy()] for end in (runs[knob].max(), runs[knob].min()))
+        return by_cell((high / low).reset_index(), names)
+
+    return measure
 
 
-def small_norm_step(step_size: Any) -> Any:
-    """The step at which the mean squared norm reaches √η if θ* is small: it starts at 1 and decays as exp(-η^1.5·t)."""
-    return -0.5 * np.log(step_size) * step_size**-1.5
+def _phases_in_order(sweep: Sweep) -> Values:
+    """Whether all neurons leave the lazy regime before they align."""
+    where = _noisiest(sweep)
+    return one(at_end(sweep, "full_escape_step", where) < at_end(sweep, "phase_two_step", where))
 
 
-def _lemma_time(sweep: Sweep) -> Estimate:
-    """Steps until the mean squared norm is √η, over the lemma's 1/η², for the η with the largest mean."""
-    runs = trained_runs(sweep, ["small_step"], ["step_size"])
-    shares = estimates(runs["small_step"] / small_norm_bound(runs["step_size"]), runs["step_size"])
-    return max(shares, key=lambda estimate: estimate.mean)
+def _two_phase_share(norms: np.ndarray, alignments: np.ndarray) -> float:
+    """Share of neurons (columns) that are small at some time (rows), later or then aligned, and not aligned before."""
+    small, aligned = norms <= _SMALL * norms[0], alignments >= _ALIGNED
+    reached = small.any(axis=0) & aligned.any(axis=0)
+    return float((reached & (small.argmax(axis=0) <= aligned.argmax(axis=0))).mean())
 
 
-def _expected_time(sweep: Sweep) -> Estimate:
-    """Steps until the mean squared norm is √η, over the theory's expectation."""
-    runs = trained_runs(sweep, ["small_step"], ["step_size"])
-    return mean_of(runs["small_step"] / small_norm_step(runs["step_size"]))
+def _neurons_in_phases(sweep: Sweep) -> Values:
+    names = ("neuron_norm", "neuron_alignment")
+    runs = _runs(sweep, [], _noisiest)
+    arrays = sweep.read("arrays", ["run_id", "step", "metric", "values"], {"metric": list(names)})
+    shares = {}
+    for run, found in arrays[arrays["run_id"].isin(runs["run_id"])].sort_values("step").groupby("run_id"):
+        norms, alignments = (np.stack(found[found["metric"] == name]["values"].tolist()) for name in names)
+        shares[run] = _two_phase_share(norms, alignments)
+    return one(by_seed(runs.assign(value=runs["run_id"].map(shares).where(runs["status"] == Status.DONE)), "value"))
 
 
-def _final_alignment(sweep: Sweep) -> Estimate:
-    """Alignment for the smallest step and the largest target, which are nearest to the lemma's limit."""
-    where = {"step_size": smallest(sweep, "step_size"), "target_norm": largest(sweep, "target_norm")}
-    return mean_of(at_end(sweep, "mean_alignment", where))
+def _in_time(runs: pd.DataFrame) -> pd.Series:
+    bound = theory.escape_bound(runs["sigma"], runs["step_size"], runs["width"])
+    return runs["full_escape_step"] <= pd.Series(bound, runs.index)
 
 
-def _late_values(sweep: Sweep, metric: str, **where: float) -> pd.Series:
-    """The metric by seed at the largest σ, averaged over the second half of training because single steps jitter."""
-    curves = sweep.read("curves", ["seed", "step", metric], {"sigma": largest(sweep, "sigma"), **where})
-    return by_seed(curves[curves["step"] >= curves["step"].max() / 2], metric)
+def _while_lazy(curve: pd.DataFrame) -> pd.DataFrame:
+    return curve[curve["lazy"] == 1]
 
 
-def _late(metric: str) -> Measure:
-    return lambda sweep: mean_of(_late_values(sweep, metric))
+def _largest_output_weight(curve: pd.DataFrame) -> float:
+    bound = theory.output_weight_bound(curve["width"].iloc[0])
+    return float(_while_lazy(curve)["max_output_weight"].max() / bound)
 
 
-def _largest_gap(sweep: Sweep) -> Estimate:
-    """The largest distance over all steps, at the largest σ.
-
-    At the end the distance says little: both fit the training labels, even if their trajectories differ.
-    """
-    curves = sweep.read("curves", ["seed", "plain_train_gap"], {"sigma": largest(sweep, "sigma")})
-    return mean_of(curves.groupby("seed")["plain_train_gap"].agg(lambda values: values.max(skipna=False)))
+def _least_diminishing(curve: pd.DataFrame) -> float:
+    return float(_while_lazy(curve)["min_diminishing_share"].min())
 
 
-def _quotient(numerator: pd.Series, denominator: pd.Series) -> Estimate:
-    """The geometric mean over seeds of the quotient."""
-    log = mean_of((numerator / denominator).map(math.log))
-    return Estimate(math.exp(log.mean), math.exp(log.low), math.exp(log.high), log.n)
+def _square_norm_in_time(curve: pd.DataFrame) -> float:
+    """The mean squared norm at the last measured step up to 1/η², over √η."""
+    eta = curve["step_size"].iloc[0]
+    # Steps are whole numbers, 1/η² is rounded.
+    within = curve[curve["step"] <= theory.small_norm_bound(eta) + 0.5]
+    return float(within["mean_square_norm"].iloc[-1] / np.sqrt(eta))
 
 
-def _late_quotient(numerator: str, denominator: str, **where: float) -> Measure:
-    return lambda sweep: _quotient(_late_values(sweep, numerator, **where), _late_values(sweep, denominator, **where))
+def _printed_misalignment(curve: pd.DataFrame) -> float:
+    """Of the least aligned neuron at the first measured step from the printed T₂ on, over the lemma's order."""
+    reached = curve[curve["step"] >= curve["printed_step"]]["min_alignment"]
+    first = reached.iloc[0] if len(reached) else np.nan
+    return float((1 - first) / theory.misalignment_order(curve["step_size"].iloc[0]))
 
 
-_KERNEL = "noisy_kernel_change", "plain_kernel_change"
+def _over(order: Callable[[pd.Series], Any], runs: pd.DataFrame, values: pd.Series) -> pd.Series:
+    return values / pd.Series(order(runs["step_size"]), runs.index)
 
 
-def _width_effect(sweep: Sweep) -> Estimate:
-    """Change of the kernel without noise: the widest network's over the narrowest's."""
-    widths = largest(sweep, "width"), smallest(sweep, "width")
-    return _quotient(*(_late_values(sweep, "plain_kernel_change", width=width) for width in widths))
+def _order_exponent(sweep: Sweep) -> float:
+    """The exponent of √η·ln(1/η) over the step sizes of the sweep: below ½ because of the logarithm."""
+    rates = sorted(set(sweep.read("runs", ["step_size"])["step_size"]))
+    return _slope(rates, theory.misalignment_order(rates))
 
 
-CLAIMS = {
-    "label-noise-sgd/fig1": {
-        "Figure 1b, phase I: with label noise the neurons' norms diminish": Claim(
-            "mean norm of the neurons, end over start",
-            at_most(0.5, lambda sweep: end_over_start("mean_norm", _noisiest(sweep))(sweep)),
-        ),
-        "Figure 1b, phase II: the neurons align with the interpolator θ*": Claim(
-            "mean |cosine| of neurons with θ* at the end; fresh noise keeps it below 1",
-            at_least(0.8, lambda sweep: mean_of(at_end(sweep, "mean_alignment", _noisiest(sweep)))),
-        ),
-        "Figure 1b: phase I comes before phase II": Claim(
-            "share of runs in which all neurons escape the lazy regime before the mean alignment passes ½",
-            at_least(0.6, _phases_in_order),
-        ),
-        "Section 3.1: without label noise the network stays lazy: the neurons keep their norms": Claim(
-            "mean norm of the neurons, end over start, σ = 0", at_least(0.9, end_over_start("mean_norm", _NO_NOISE))
-        ),
-        "Section 3.1: without label noise the network stays lazy: the neurons do not turn towards θ*": Claim(
-            "mean |cosine| of neurons with θ*, end minus start, σ = 0", at_most(0.1, _turn_without_noise)
-        ),
-        "Theorem 3.2: with a larger σ the neurons escape the lazy regime earlier": Claim(
-            "escape step, largest σ over the next smaller σ", at_most(1.0, _earlier("sigma"))
-        ),
-        "Theorem 3.2: with a larger η the neurons escape the lazy regime earlier": Claim(
-            "escape step, larger η over smaller η", at_most(1.0, _earlier("step_size"))
-        ),
-    },
-    "label-noise-sgd/fig2": {
-        "Figure 2a: without label noise the network behaves like its linearization on training images": Claim(
-            "distance of their outputs over the norm of the linearization's, largest over all steps",
-            at_most(0.1, _largest_gap),
-        ),
-        "Figure 2b: without label noise the network behaves like its linearization on test images": Claim(
-            "distance of their outputs over the norm of the linearization's, late in training",
-            at_most(0.25, _late("plain_test_gap")),
-        ),
-        "Figure 2b: with label noise the network follows a distinctly different trajectory": Claim(
-            "distance to the linearization on test images, with noise over without",
-            at_least(3.0, _late_quotient("noisy_test_gap", "plain_test_gap")),
-        ),
-        "Figure 2b: the difference is not jitter: it remains if the linearization sees the same noise": Claim(
-            "distance to that linearization with noise, over the distance without noise, test images",
-            at_least(3.0, _late_quotient("control_test_gap", "plain_test_gap")),
-        ),
-        "Figure 2: label noise induces the rich regime": Claim(
-            "change of the tangent kernel, with noise over without", at_least(1.5, _late_quotient(*_KERNEL))
-        ),
-        "Figure 2: with label noise the network learns features, which the lazy regime does not": Claim(
-            "change of the tangent kernel with noise, over the kernel's norm",
-            at_least(0.2, _late("noisy_kernel_change")),
-        ),
-        "Figure 2c: with label noise the norm of the first layer diminishes": Claim(
-            "‖W₁‖_F late in training over ‖W₁‖_F at the start", at_most(0.95, _late("noisy_first_norm_ratio"))
-        ),
-        "Figure 2c: without label noise the norm of the first layer stays the same": Claim(
-            "‖W₁‖_F late in training over ‖W₁‖_F at the start, without noise",
-            near(1.0, 0.03, _late("plain_first_norm_ratio")),
-        ),
-    },
-    "label-noise-sgd/beyond-images": {
-        "Beyond the paper: wider networks are lazier": Claim(
-            "change of the tangent kernel without noise, widest over narrowest network", at_most(0.9, _width_effect)
-        ),
-        "Beyond the paper: label noise induces the rich regime from the NTK initialization, with dense layers": Claim(
-            "change of the tangent kernel, with noise over without, largest σ, initialization scale 1",
-            at_least(1.5, _late_quotient(*_KERNEL, init_scale=1.0)),
-        ),
-        "Beyond the paper: label noise induces the rich regime from a smaller initialization": Claim(
-            "the same at the smallest initialization scale, where the network is not lazy even without noise",
-            at_least(1.5, lambda s: _late_quotient(*_KERNEL, init_scale=smallest(s, "init_scale"))(s)),
-        ),
-        "Beyond the paper: with label noise the norm of the first layer diminishes, with dense layers": Claim(
-            "‖W₁‖_F late in training over ‖W₁‖_F at the start, largest σ, mean over widths and scales",
-            at_most(0.95, _late("noisy_first_norm_ratio")),
-        ),
-    },
-    "label-noise-sgd/lemma33": {
-        "Lemma 3.3: the mean squared norm falls below √η within 1/η² steps": Claim(
-            "steps until the mean squared norm is below √η, over 1/η², for the η with the largest mean",
-            at_most(1.0, _lemma_time),
-        ),
-        "Equations 5 and 6: in expectation the squared norm shrinks by the factor 1 − η^1.5 per step": Claim(
-            "steps until the mean squared norm is below √η, over ln(1/η)/(2·η^1.5)",
-            near(1.0, 0.1, _expected_time, theory=1.0),
-        ),
-    },
-    "label-noise-sgd/lemma34": {
-        "Lemma 3.4: the neurons align with θ* while they are small": Claim(
-            "mean |cosine| of neurons with θ* at the end, smallest η, largest ‖θ*‖",
-            at_least(0.85, _final_alignment, theory=1.0),
-        ),
-        "Lemma 3.5: after the alignment the network converges to the interpolator θ*": Claim(
-            "‖θ − θ*‖ at the lemma's time t₃, all settings", at_most(0.01, final("converged_distance"), theory=0.0)
-        ),
-    },
+def _at_largest_sigma(sweep: Sweep) -> dict[str, float]:
+    return {"sigma": largest(sweep, "sigma")}
+
+
+def _network(metrics: Sequence[str], reduce: Reduce) -> Measure:
+    """A value of Figure 2's network, at the largest σ."""
+    return _seeds_from_curves(metrics, reduce, (), _at_largest_sigma)
+
+
+def _late_network(metric: str) -> Measure:
+    return _network([metric], _late(metric))
+
+
+def _network_quotient(numerator: str, denominator: str) -> Measure:
+    return _network([numerator, denominator], _late_quotient(numerator, denominator))
+
+
+def _width_effect(sweep: Sweep) -> Values:
+    """Change of the kernel without noise: the widest network's over the narrowest's. σ has no effect on it."""
+    runs = _from_curves(sweep, ["plain_kernel_change"], _late("plain_kernel_change"), ["width", "init_scale"])
+    wide, narrow = (by_cell(runs[runs["width"] == end(sweep, "width")], ["init_scale"]) for end in (largest, smallest))
+    return {cell: wide[cell] / narrow[cell] for cell in wide}
+
+
+_KERNEL = ("noisy_kernel_change", "plain_kernel_change")
+
+
+def _smallest_scale(sweep: Sweep) -> dict[str, float]:
+    return {"init_scale": smallest(sweep, "init_scale")}
+
+
+_ESCAPE = "full_escape_step"
+_SIGMA_EXPONENT = _exponent("sigma", lambda runs: runs[_ESCAPE], _ESCAPE, _noisy)
+_ETA_EXPONENT = _exponent("step_size", lambda runs: runs[_ESCAPE], _ESCAPE, _noisy)
+
+MEASURES: dict[str, Measure] = {
+    "training-loss-falls": _cells_from_curves(["train_loss"], _late_over_start("train_loss"), where=_noisy),
+    "test-loss-falls": _cells_from_curves(["test_loss"], _late_over_start("test_loss"), where=_noisy),
+    "interpolator-is-reached": _seeds_from_curves(
+        ["target_distance"],
+        lambda curve: _late("target_distance")(curve) / float(curve["target_norm"].iloc[0]),
+        ["target_norm"],
+        _noisiest,
+    ),
+    "norms-diminish": _seeds_from_curves(["mean_norm"], _end_over_start("mean_norm"), (), _noisiest),
+    "neurons-align": final("mean_alignment", _noisiest),
+    "phases-in-order": _phases_in_order,
+    "neurons-follow-both-phases": _neurons_in_phases,
+    "norms-stay-without-noise": _cells_from_curves(["mean_norm"], _end_over_start("mean_norm"), where=_SILENT),
+    "directions-stay-without-noise": _cells_from_curves(["mean_alignment"], _gain("mean_alignment"), where=_SILENT),
+    "larger-sigma-escapes-earlier": _SIGMA_EXPONENT,
+    "larger-eta-escapes-earlier": _ETA_EXPONENT,
+    "escape-exponent-of-sigma": _SIGMA_EXPONENT,
+    "escape-exponent-of-eta": _ETA_EXPONENT,
+    "escaped-by-t1": in_every_cell(_in_time, [_ESCAPE], ["sigma", "step_size", "width"], _noisy),
+    "output-weights-are-small-while-lazy": _cells_from_curves(
+        ["lazy", "max_output_weight"], _largest_output_weight, ["width"]
+    ),
+    "norms-diminish-at-each-step": _cells_from_curves(["lazy", "min_diminishing_share"], _least_diminishing),
+    "norms-are-small-in-time": _cells_from_curves(["mean_square_norm"], _square_norm_in_time, ["step_size"]),
+    "norms-shrink-at-the-expected-rate": in_every_cell(
+        lambda runs: runs["small_step"] / pd.Series(theory.small_norm_step(runs["step_size"]), runs.index),
+        ["small_step"],
+        ["step_size"],
+    ),
+    "aligned-at-the-printed-time": _cells_from_curves(
+        ["min_alignment"], _printed_misalignment, ["step_size", "printed_step"]
+    ),
+    "aligned-at-the-corrected-time": in_every_cell(
+        lambda runs: _over(theory.misalignment_order, runs, 1 - runs["growth_alignment"]),
+        ["growth_alignment"],
+        ["step_size"],
+    ),
+    "misalignment-falls-with-eta": _exponent(
+        "step_size", lambda runs: 1 - runs["growth_alignment"], "growth_alignment"
+    ),
+    "converges-in-time": in_every_cell(
+        lambda runs: _over(theory.convergence_order, runs, runs["converged_distance"]),
+        ["converged_distance"],
+        ["step_size"],
+    ),
+    "large-neurons-stay-aligned": in_every_cell(
+        lambda runs: _over(theory.convergence_order, runs, 1 - runs["converged_alignment"]),
+        ["converged_alignment"],
+        ["step_size"],
+    ),
+    "plain-network-is-linear-in-training": _network(
+        ["plain_train_gap"], lambda curve: float(curve["plain_train_gap"].max(skipna=False))
+    ),
+    "plain-network-is-linear-in-test": _late_network("plain_test_gap"),
+    "noisy-network-departs-in-training": _network(
+        ["noisy_train_gap", "plain_train_gap"], _largest_quotient("noisy_train_gap", "plain_train_gap")
+    ),
+    "noisy-network-departs-in-test": _network_quotient("noisy_test_gap", "plain_test_gap"),
+    "departure-is-not-jitter": _network_quotient("control_test_gap", "plain_test_gap"),
+    "noise-changes-the-kernel-more": _network_quotient(*_KERNEL),
+    "noise-changes-the-kernel": _late_network("noisy_kernel_change"),
+    "first-layer-diminishes": _late_network("noisy_first_norm_ratio"),
+    "first-layer-stays-without-noise": _late_network("plain_first_norm_ratio"),
+    "beyond-norms-diminish": _cells_from_curves(["mean_norm"], _end_over_start("mean_norm"), where=_noisy),
+    "beyond-neurons-align": in_every_cell(lambda runs: runs["mean_alignment"], ["mean_alignment"], where=_noisiest),
+    "beyond-norms-stay-without-noise": _cells_from_curves(["mean_norm"], _end_over_start("mean_norm"), where=_SILENT),
+    "beyond-test-loss-falls": _cells_from_curves(["test_loss"], _late_over_start("test_loss"), where=_noisy),
+    "beyond-larger-sigma-smaller-norms": _ratio_along("sigma", "mean_norm", _noisy),
+    "beyond-larger-eta-smaller-norms": _ratio_along("step_size", "mean_norm", _noisy),
+    "wider-networks-are-lazier": _width_effect,
+    "rich-from-ntk-initialization": _cells_from_curves(_KERNEL, _late_quotient(*_KERNEL), where={"init_scale": 1.0}),
+    "rich-from-small-initialization": _cells_from_curves(_KERNEL, _late_quotient(*_KERNEL), where=_smallest_scale),
+    "dense-first-layer-diminishes": _cells_from_curves(["noisy_first_norm_ratio"], _late("noisy_first_norm_ratio")),
 }
+
+PREDICTIONS: dict[str, Prediction] = {"misalignment-falls-with-eta": _order_exponent}

@@ -32,6 +32,9 @@ from mislabel.tasks.training import Training
 BLOCK = 16
 # A draw has a fixed cost per call, so numbers are drawn for this many steps at once.
 _DRAWN = 64 * BLOCK
+# Each point takes as much memory as all neurons have output weights.
+_PROBED = 200
+_PROBES = f"over the first {_PROBED} training points and both signs of the noise"
 _CHECKS = "checked every 16 steps, and after step 512 at intervals of 1/32 to 1/16 of the steps so far"
 
 
@@ -64,6 +67,9 @@ METRICS = {
     "theory_escape_step": Metric("T₁ = 384·√(log m)/(σ²η²√m) of Theorem 3.2; absent if σ = 0", may_be_absent=True),
     "all_small_step": Metric(f"first step at which every ‖w_i‖ and |a_i| is at most √η; {_CHECKS}", may_be_absent=True),
     "phase_two_step": Metric(f"first step at which mean_alignment exceeds 1/2; {_CHECKS}", may_be_absent=True),
+    "min_diminishing_share": Metric(
+        f"probability of ΔW_i ≤ −(σ/4)² in the next step (Lemma C.3), smallest over the neurons; {_PROBES}"
+    ),
     "neuron_norm": Metric("norm of each neuron w_i", per="neuron"),
     "neuron_alignment": Metric("|cosine| between each neuron w_i and θ*", per="neuron"),
     "neuron_output_weight": Metric("output weight a_i of each neuron", per="neuron"),
@@ -125,6 +131,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "escaped_share": escaped.mean(dim=1),
         **{name: s[name] for name in _EVENTS},
         "theory_escape_step": _theory_escape_step(lanes),
+        "min_diminishing_share": _diminishing_share(lanes, data, a, w),
         "neuron_norm": norm,
         "neuron_alignment": alignment,
         "neuron_output_weight": a,
@@ -190,6 +197,16 @@ def _combined(weights: Tensor, rows: Tensor) -> Tensor:
     """The sum of the rows (l k d), each times its weight (l k); (l, d)."""
     # A row times a matrix: a batched product of a matrix and a column takes ten times as long.
     return torch.bmm(weights[:, None], rows)[:, 0]
+
+
+def _diminishing_share(lanes: Lanes[Params], data: Data, a: Tensor, w: Tensor) -> Tensor:
+    """How often ΔW_i = −r²((xᵀw_i)² − a_i²‖x‖²) ≤ −(σ/4)² in the next step, smallest over the neurons; r: residual."""
+    x, sigma = data.x[:, :_PROBED], lanes.column("sigma", 1)
+    error = _combined(_combined(a, w), x.mT) - data.y[:, :_PROBED]  # l n
+    squares = torch.stack([error - sigma, error + sigma]).square()[..., None]  # 2 l n 1: squared residuals
+    gap = (x @ w.mT).square() - x.square().sum(dim=2, keepdim=True) * a.square()[:, None]  # l n m
+    falls = torch.stack([square * gap >= (sigma[:, None] / 4).square() for square in squares])  # 2 l n m
+    return falls.to(lanes.dtype).mean(dim=(0, 2)).amin(dim=1)
 
 
 def _theory_escape_step(lanes: Lanes[Params]) -> Tensor:

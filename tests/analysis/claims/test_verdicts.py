@@ -1,6 +1,5 @@
 """Claims with their own measure: one table confirms the claim, another contradicts it."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -72,21 +71,6 @@ def test_deeper_layers_become_sparser(holds: bool) -> None:
 
 
 @BOTH
-def test_a_larger_sigma_escapes_earlier(holds: bool) -> None:
-    rows = [
-        {"sigma": sigma, "step_size": 0.1, "full_escape_step": step}
-        for sigma, step in ((0.0, math.nan), (0.5, 100.0), (1.0, 50.0 if holds else 200.0))
-    ]
-    assert verdict("label-noise-sgd/fig1", "Theorem 3.2: with a larger σ", TableSweep(rows)) == expected(holds)
-
-
-@BOTH
-def test_the_slowest_step_size_decides_lemma_3_3(holds: bool) -> None:
-    rows = [{"step_size": 0.01, "small_step": 2_000.0}, {"step_size": 0.1, "small_step": 50.0 if holds else 150.0}]
-    assert verdict("label-noise-sgd/lemma33", "Lemma 3.3", TableSweep(rows)) == expected(holds)
-
-
-@BOTH
 def test_middle_weights_of_mixup_are_best(holds: bool) -> None:
     rows = [
         {"mixup_weight": weight, "knn_accuracy": 0.6 if (weight == 0.5) == holds else 0.5} for weight in (0.1, 0.5, 0.9)
@@ -101,7 +85,6 @@ def test_middle_weights_of_mixup_are_best(holds: bool) -> None:
          {"learning_rate": 1.0, "active_neurons": 0.0}, "not confirmed"),
         ("misclassification/theorem4", "Theorem 4: with a learning rate of at most",
          {"learning_rate": 0.01, "active_share": 0.5}, "undecided"),
-        ("label-noise-sgd/lemma33", "Lemma 3.3", {"step_size": 0.1, "small_step": 50.0}, "undecided"),
     ],
 )  # fmt: skip
 def test_a_diverged_run_has_no_value(experiment: str, beginning: str, run: dict[str, Any], found: str) -> None:

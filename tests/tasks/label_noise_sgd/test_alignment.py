@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from mislabel.analysis.theory import label_noise_sgd as theory
 from mislabel.tasks.label_noise_sgd.alignment import ALIGNED, BLOCK, Params, _data, _neurons, task
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack
-from tests.tasks import predictions
 
 SETTINGS: dict[str, Any] = {"precision": "float64", "frames": 12, "snapshots": 12}
 NARROW = Params(samples=9, dim=5, width=4, steps=1300, step_size=0.02, target_norm=0.9, init_scale=0.2, **SETTINGS)
@@ -44,11 +44,11 @@ class Plain:
         if params.start == "aligned":
             self.w = self.a[:, None] * direction / direction.norm()
         eta, norm = params.step_size, params.target_norm
-        growth = float(predictions.growth_step(eta, norm)) if params.start == "random" else 0.0
+        growth = float(theory.alignment_steps(eta, norm)) if params.start == "random" else 0.0
         self.times = {
-            "printed_step": float(predictions.alignment_step(eta, norm)),
+            "printed_step": float(theory.printed_alignment_steps(eta, norm)),
             "growth_step": growth,
-            "convergence_step": growth + float(predictions.convergence_steps(eta, norm)),
+            "convergence_step": growth + float(theory.convergence_steps(eta, norm)),
         }
         self.noted = dict.fromkeys(["aligned_step", *NOTED], np.nan)
         self.note(0)
@@ -146,7 +146,7 @@ def test_neurons_that_start_aligned_stay_aligned() -> None:
 
 def last_of(step_size: float, seeds: int = 16, **settings: Any) -> dict[str, np.ndarray]:
     width = settings.pop("width", round(step_size**-0.5))
-    steps = ceil(predictions.growth_step(step_size, 0.5) + predictions.convergence_steps(step_size, 0.5))
+    steps = ceil(theory.alignment_steps(step_size, 0.5) + theory.convergence_steps(step_size, 0.5))
     params = Params(steps=steps, width=width, step_size=step_size, target_norm=0.5, frames=4, **settings)
     return dict(frames_of([params] * seeds, range(seeds))[-1].metrics)
 
@@ -171,7 +171,7 @@ def test_alignment_rises_to_one_from_small_weights() -> None:
 def test_components_orthogonal_to_the_target_stay() -> None:
     for width, init_scale in ((10, 1.0), (10, 0.3), (40, 0.5)):
         found = last_of(0.01, width=width, init_scale=init_scale)["mean_alignment"].mean()
-        assert found == pytest.approx(float(predictions.final_alignment(0.01, width, 0.5, init_scale)), abs=0.03)
+        assert found == pytest.approx(float(theory.final_alignment(0.01, width, 0.5, init_scale)), abs=0.03)
 
 
 @pytest.mark.claims

@@ -70,6 +70,17 @@ class Plain:
             if now and np.isnan(self.events[name]):
                 self.events[name] = step
 
+    def diminishing_share(self) -> float:
+        """The next step is taken with each training point and each sign of the noise."""
+        p, falls = self.params, []
+        for x in self.x:
+            for noise in (-p.sigma, p.sigma):
+                residual = float(self.a @ self.w @ x - self.target @ x - noise)
+                move, drift = -p.step_size * residual * self.w @ x, -p.step_size * residual * np.outer(self.a, x)
+                change = ((self.w + drift) ** 2).sum(1) - (self.w**2).sum(1)  # Equation 41 with T = 1
+                falls.append(change + self.a**2 - (self.a + move) ** 2 <= -((p.step_size * p.sigma / 4) ** 2))
+        return float(np.mean(falls, axis=0).min())
+
     def metrics(self) -> dict[str, Any]:
         p, theta = self.params, self.w.T @ self.a
         norm = np.array([np.linalg.norm(neuron) for neuron in self.w])
@@ -90,6 +101,7 @@ class Plain:
             "lazy": float(not escaped.any()),
             "escaped_share": escaped.mean(),
             "theory_escape_step": bound,
+            "min_diminishing_share": self.diminishing_share(),
             "neuron_norm": norm,
             "neuron_alignment": alignment,
             "neuron_output_weight": self.a,

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from mislabel.analysis.claims.label_noise_sgd import small_norm_bound, small_norm_step
+from mislabel.analysis.theory import label_noise_sgd as theory
 from mislabel.tasks.label_noise_sgd.oscillation import BLOCK, Params, _data, _expected_square_norm, _signs, task
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack
-from tests.tasks import predictions
 
 SETTINGS: dict[str, Any] = {"precision": "float64", "frames": 12, "snapshots": 12}
 FEW = Params(samples=7, dim=3, width=5, steps=700, step_size=0.05, **SETTINGS)
@@ -65,8 +64,8 @@ class Plain:
             "train_loss": np.mean((self.x @ missing) ** 2) / 2,
             "target_distance": np.linalg.norm(missing),
             "small_step": self.small_step,
-            "theory_small_step": small_norm_step(self.params.step_size),
-            "lemma_small_step": small_norm_bound(self.params.step_size),
+            "theory_small_step": theory.small_norm_step(self.params.step_size),
+            "lemma_small_step": theory.small_norm_bound(self.params.step_size),
             "neuron_norm": norm,
         }
 
@@ -134,7 +133,7 @@ def test_the_expected_square_norm_is_the_closed_form_of_theory() -> None:
         for parity, active in enumerate(counts.tolist()):
             start = data.start[0][data.jumps[0, parity] > 0].square().sum(dim=1).mean().item()
             steps = (step + 1 - parity) // 2
-            mean = predictions.expected_square_norm(steps, LIMIT.step_size, active, LIMIT.target_norm, start)
+            mean = theory.expected_square_norm(steps, LIMIT.step_size, active, LIMIT.target_norm, start)
             expected += float(mean) * active / LIMIT.width
         found = _expected_square_norm(data, torch.tensor([LIMIT.step_size], dtype=torch.float64), step).item()
         assert found == pytest.approx(expected, rel=1e-10)
@@ -160,9 +159,9 @@ def test_the_mean_square_norm_falls_below_the_level_within_the_lemmas_steps(step
     mean = np.array([frame.metrics["mean_square_norm"].mean() for frame in frames])
     assert mean[-1] < step_size**0.5
     # It happens about when the closed form predicts, and the norm stays below.
-    below = np.array([frame.step for frame in frames]) > 1.3 * small_norm_step(step_size)
+    below = np.array([frame.step for frame in frames]) > 1.3 * theory.small_norm_step(step_size)
     assert (mean[below] < step_size**0.5).all()
-    assert (mean[[frame.step < 0.7 * small_norm_step(step_size) for frame in frames]] > step_size**0.5).all()
+    assert (mean[[frame.step < 0.7 * theory.small_norm_step(step_size) for frame in frames]] > step_size**0.5).all()
 
 
 @pytest.mark.claims
