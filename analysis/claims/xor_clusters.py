@@ -121,13 +121,13 @@ def _change(metric: str, scales: Callable[[pd.DataFrame], pd.DataFrame], ratio: 
 
 
 def _smallest_scale(frames: pd.DataFrame) -> pd.DataFrame:
-    return frames[frames["init_scale"] == frames["init_scale"].min()]
+    return frames.loc[frames["init_scale"].eq(frames["init_scale"].min())]
 
 
 def _relative(runs: pd.DataFrame, names: Sequence[str], axis: str) -> pd.DataFrame:
     """The runs' values divided by those with the smallest `axis` and otherwise equal settings, which are left out."""
     keys = [*(name for name in names if name != axis), "seed"]
-    first = runs[axis] == runs[axis].min()
+    first = runs[axis].eq(runs[axis].min())
     base = runs[first].set_index(keys)["value"].rename("base")
     others = runs[~first].join(base, on=keys)
     return others.assign(value=others["value"] / others["base"])
@@ -154,12 +154,16 @@ def _others(sweep: Sweep, *axes: str) -> list[str]:
     return [name for name in sweep.varying if name not in axes]
 
 
+def _small_scales(sweep: Sweep) -> Where:
+    return {"init_scale": sorted(set(_small(sweep.read("runs", ["init_scale"]))["init_scale"]))}
+
+
 def _contrast(axis: str, metric: str, where: Condition = None, largest_first: bool = False) -> Measure:
     """The metric with the smallest `axis` minus that with the largest, in each cell of the other parameters."""
 
     def measure(sweep: Sweep) -> Values:
         condition = rows(sweep, where)
-        names = _others(sweep, axis, *condition)
+        names = _others(sweep, axis, *(name for name, value in condition.items() if not isinstance(value, list)))
         ends = [smallest(sweep, axis), largest(sweep, axis)]
         found = [
             by_cell(trained_runs(sweep, [metric], ["seed", *names], {**condition, axis: end}), names, metric)
@@ -225,7 +229,7 @@ def _edge_ratio(runs: pd.DataFrame) -> pd.Series:
 
 
 def _smaller_margin(clean: str, noisy: str) -> Callable[[pd.DataFrame], pd.Series]:
-    return lambda runs: np.minimum(runs[clean], -runs[noisy])
+    return lambda runs: runs[clean].where(runs[clean] < -runs[noisy], -runs[noisy])
 
 
 def _norms_hold(runs: pd.DataFrame) -> pd.Series:
@@ -234,8 +238,8 @@ def _norms_hold(runs: pd.DataFrame) -> pd.Series:
     return (low >= 0.5) & (high <= 1.5)
 
 
-def _column(metric: str, factor: float = 1.0) -> Callable[[pd.DataFrame], pd.Series]:
-    return lambda runs: runs[metric] * factor
+def _column(metric: str) -> Callable[[pd.DataFrame], pd.Series]:
+    return lambda runs: runs[metric]
 
 
 def _initial_correlation(runs: pd.DataFrame) -> pd.Series:
@@ -315,7 +319,7 @@ MEASURES: dict[str, Measure] = {
             & (runs["noise_rate"] == runs["noise_rate"].max())
         )
     ),
-    "wider-is-as-good": _contrast("width", "early_clean_test_accuracy", largest_first=True),
+    "wider-is-as-good": _contrast("width", "early_clean_test_accuracy", _small_scales, largest_first=True),
     "noise-after-large-weights": _contrast(
         "noise_rate", "early_clean_test_accuracy", lambda sweep: {"init_scale": largest(sweep, "init_scale")}
     ),

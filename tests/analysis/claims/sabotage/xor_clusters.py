@@ -1,5 +1,6 @@
 """Bugs in the task of XOR clusters that must contradict its claims."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -27,8 +28,14 @@ def training(advance: Advance) -> Iterator[None]:
         object.__setattr__(task, "advance", _ADVANCE)
 
 
+@contextmanager
+def patched(owner: object, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    with mock.patch.object(owner, name, new=function):
+        yield
+
+
 def replaced(name: str, function: Callable[..., Any]) -> Callable[[], AbstractContextManager[None]]:
-    return lambda: mock.patch.object(xor_clusters, name, function)
+    return lambda: patched(xor_clusters, name, function)
 
 
 def frozen(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
@@ -82,12 +89,12 @@ def with_start(start: Callable[[Tensor, Lanes[Params]], Tensor]) -> Callable[[],
         found = normal(lanes, name, *size, **how)
         return start(found, lanes) if name == "w" else found
 
-    return lambda: mock.patch.object(Lanes, "normal", drawn)
+    return lambda: patched(Lanes, "normal", drawn)
 
 
 def large(w: Tensor, lanes: Lanes[Params]) -> Tensor:
     """The scale is not divided by √(m·d)."""
-    return w * (lanes.shape.width * lanes.shape.dim) ** 0.5
+    return w * math.sqrt(lanes.shape.width * lanes.shape.dim)
 
 
 def same_scale(w: Tensor, lanes: Lanes[Params]) -> Tensor:

@@ -255,7 +255,7 @@ TABLES: dict[str, Table] = {
     "constant-width": in_one_cell(width=64, init_scale=0.1, noise_rate=0.15),
     "a-quarter-of-noise": in_one_cell(width=64, init_scale=0.1, noise_rate=0.25),
     "most-noise-from-small-weights": in_one_cell(width=64, init_scale=0.01, noise_rate=0.45),
-    "wider-is-as-good": in_one_cell(width=256, init_scale=1.0, noise_rate=0.05),
+    "wider-is-as-good": in_one_cell(width=256, init_scale=0.1, noise_rate=0.05),
     "noise-after-large-weights": beyond(
         lambda cell, holds: 0.6 if cell["noise_rate"] == 0.45 and (holds or cell["width"] < 256) else 0.9
     ),
