@@ -1,6 +1,6 @@
 """Closed forms and bounds of Frei, Chatterji, Bartlett: Random Feature Amplification.
 
-`init_scale` is ω·√(m·d), where ω² is the variance of the initial weights. C₀ is the constant of Lemma 4; the task uses 10.
+`init_scale` is ω·√(m·d), where ω² is the variance of the initial weights. C₀ is the constant of Lemma 4.
 """
 
 import math
