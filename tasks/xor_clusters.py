@@ -5,10 +5,9 @@ flipped before training. The network has two ReLU layers. Only the first layer i
 descent on the logistic loss; the output weights are fixed at ±1/√m. At step T = 1 + 1/(4·step_size) the network
 classifies every clean point as labelled and every flipped point against its label (Theorem 1).
 
-Readings: the means are the first two unit vectors, because the setting is rotation invariant. T is rounded up. J_μ
-(Lemma 4) are the neurons whose output sign is μ's label and whose initial correlation exceeds 1/(3·C₀·√d); C₀ is 10,
-where the proof has an astronomical constant. The points of a cluster are exchangeable, so the first points of each
-cluster are the flipped ones.
+Readings: the means are the first two unit vectors, because the setting is rotation invariant. T is rounded up. The sets
+of neurons J_μ and C₀ are defined in `xor_conditions`. The points of a cluster are exchangeable, so the first points of
+each cluster are the flipped ones.
 
 If there are no more points than dimensions, the weights are trained as W = W₀ + C·X, using the Gram matrix of the
 points. This is the same iteration on a smaller matrix.
@@ -26,11 +25,11 @@ from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
 from mislabel.tasks.training import Training
+from mislabel.tasks.xor_conditions import C0, conditions, margins, of_own_mean, outputs
 
 CAPTURED = 0.5
 # The grid on which the decision boundary of Figure 1 is stored.
 GRID, REACH = 33, 1.5
-_C0 = 10.0
 # Test points are drawn and classified in parts, because their preactivations are by far the largest tensors.
 _PART = 1000
 
@@ -74,7 +73,11 @@ METRICS = {
     "linear_test_accuracy": Metric("test_accuracy of the least-squares linear classifier of the same training points"),
     "margin": Metric("smallest label·output over the training points"),
     "clean_margin": Metric("smallest label·output over the training points with a clean label"),
+    "noisy_margin": Metric("largest label·output over the flipped training points", may_be_absent=True),
     "weight_norm": Metric("Frobenius norm of the first layer's weights"),
+    "smallest_neuron_norm": Metric("smallest norm of a neuron's weights, times √m (Lemma 3)"),
+    "largest_neuron_norm": Metric("largest norm of a neuron's weights, times √m (Lemmas 3 and 14)"),
+    "correlated_share": Metric("share of neurons w with |⟨w, μ₁⟩| ≥ init_scale/(2·C₀·√(m·d)) (Lemma 3)"),
     "mean_correlation": Metric("mean |cosine| between a neuron and the mean of its output sign (μ₁ for +, μ₂ for −)"),
     "captured_share": Metric(f"share of neurons whose |cosine| (see mean_correlation) exceeds {CAPTURED}"),
     "alignment_share": Metric(
@@ -83,6 +86,15 @@ METRICS = {
     "orthogonality_share": Metric(
         "share of the neurons w in J_μ with |⟨w, other mean⟩| ≤ 3·step_size/√m (Condition 10)", may_be_absent=True
     ),
+    "candidate_share": Metric("size of the smallest J_μ, divided by m/4 (Lemma 4)"),
+    "smallest_edge": Metric(
+        "clean points of μ on which a neuron in J_μ fires, minus those of −μ, divided by n; smallest over all J_μ "
+        "(Lemma 6)",
+        may_be_absent=True,
+    ),
+    "subnetwork_clean_margin": Metric("clean_margin of the subnetwork of the neurons in all J_μ (Lemma 11)"),
+    "subnetwork_noisy_margin": Metric("noisy_margin of this subnetwork (Lemma 11)", may_be_absent=True),
+    "cluster_radius": Metric("largest ‖x − μ‖²/(σ²·d) of training points x of the clusters μ (Lemma 5)"),
     "min_feature_change": Metric(
         "smallest ‖φ(Wx) − φ(W₀x)‖/‖φ(W₀x)‖ (Proposition 2) of points x with φ(W₀x) ≠ 0", may_be_absent=True
     ),
@@ -96,6 +108,11 @@ METRICS = {
     "second_correlation": Metric("cosine of each neuron with μ₂", per="neuron"),
     "plane_output": Metric(
         f"output at u·μ₁ + v·μ₂ on a {GRID}×{GRID} grid, |u|, |v| ≤ {REACH}, v fastest (Figure 1)", per="grid point"
+    ),
+    "first_coordinate": Metric("⟨x, μ₁⟩ of the training points x, ordered by cluster: μ₁, −μ₁, μ₂, −μ₂", per="point"),
+    "second_coordinate": Metric("⟨x, μ₂⟩ of the training points", per="point"),
+    "given_label": Metric(
+        "training labels after flipping; the true ones are 1 in the first half, then −1", per="point"
     ),
 }
 
@@ -117,6 +134,8 @@ class Data:
     train: Points
     test: tuple[Points, ...]
     means: Points  # of μ₁ and μ₂
+    plane: Tensor  # l n 2: inner products of the training points with μ₁ and μ₂
+    cluster_radius: Tensor  # l
     linear_test_accuracy: Tensor  # l
 
 
@@ -136,7 +155,7 @@ def advance(lanes: Lanes[Params], s: State, start: int, stop: int) -> State:
     z = torch.empty(*c.shape[:2], labels.shape[1], dtype=c.dtype, device=c.device)  # l m n, reused by all steps
     for step in range(start, stop + 1):
         hidden = _preactivations(c, train, out=z).relu_()
-        f = _outputs(hidden)  # l n
+        f = outputs(hidden)  # l n
         now = (labels * f > 0).all(dim=1) & noted["interpolation_step"].isnan()
         noted["interpolation_step"] = torch.where(now, step, noted["interpolation_step"])
         if step in early_steps:
@@ -160,26 +179,34 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     hidden, hidden_at_start = z.relu(), _preactivations(data.start, train).relu()
     at_start = hidden_at_start.norm(dim=1)
     change = torch.where(at_start > 0, (hidden - hidden_at_start).norm(dim=1) / at_start, torch.nan)  # l n
-    f = _outputs(hidden)
-    margins = train.given * f
+    f = outputs(hidden)
+    clean_margin, noisy_margin = margins(train.given, train.clean, f)
     correlations, norm = _correlations(data, c)
-    own = _of_own_mean(correlations).abs()
+    own = of_own_mean(correlations).abs()
     return {
-        "train_loss": functional.softplus(-margins).mean(dim=1),
-        "margin": margins.amin(dim=1),
-        "clean_margin": torch.where(train.given == train.clean, margins, torch.inf).amin(dim=1),
+        "train_loss": functional.softplus(-train.given * f).mean(dim=1),
+        "margin": (train.given * f).amin(dim=1),
+        "clean_margin": clean_margin,
+        "noisy_margin": noisy_margin,
         **_train_accuracies(train, f),
         **_test_accuracies(data, c),
         "linear_test_accuracy": data.linear_test_accuracy,
         "weight_norm": norm.norm(dim=1),
         "mean_correlation": own.mean(dim=1),
         "captured_share": (own > CAPTURED).to(c.dtype).mean(dim=1),
+        "smallest_neuron_norm": norm.amin(dim=1) * math.sqrt(lanes.shape.width),
+        "largest_neuron_norm": norm.amax(dim=1) * math.sqrt(lanes.shape.width),
+        "correlated_share": _correlated_share(lanes, data, c),
         **_conditions(lanes, data, c, z),
+        "cluster_radius": data.cluster_radius,
         "min_feature_change": change.nan_to_num(nan=torch.inf).amin(dim=1),
         "mean_feature_change": change.nanmean(dim=1),
         "first_correlation": correlations[:, :, 0],
         "second_correlation": correlations[:, :, 1],
         "plane_output": _plane_output(data, c),
+        "first_coordinate": data.plane[:, :, 0],
+        "second_coordinate": data.plane[:, :, 1],
+        "given_label": train.given,
         **{name: value for name, value in s.items() if name != "c"},
     }
 
@@ -190,15 +217,10 @@ def _preactivations(c: Tensor, points: Points, out: Tensor | None = None) -> Ten
     return torch.baddbmm(points.base, c, points.kernel, out=out)
 
 
-def _outputs(hidden: Tensor) -> Tensor:
-    positive, negative = hidden.chunk(2, dim=1)
-    return (positive.sum(dim=1) - negative.sum(dim=1)) / math.sqrt(hidden.shape[1])
-
-
 def _plane_output(data: Data, c: Tensor) -> Tensor:
     """The output on a grid in the plane of the means. Its sign gives the decision boundary; (l, GRID²)."""
     place = torch.linspace(-REACH, REACH, GRID, dtype=c.dtype, device=c.device)
-    return _outputs((_preactivations(c, data.means) @ torch.cartesian_prod(place, place).mT).relu_())
+    return outputs((_preactivations(c, data.means) @ torch.cartesian_prod(place, place).mT).relu_())
 
 
 def _early_step(lanes: Lanes[Params]) -> Tensor:
@@ -218,9 +240,9 @@ def _train_accuracies(train: Points, f: Tensor) -> dict[str, Tensor]:
 
 
 def _test_accuracies(data: Data, c: Tensor) -> dict[str, Tensor]:
-    outputs = [_outputs(_preactivations(c, part).relu_()) for part in data.test]
-    right = torch.cat([part.given * f > 0 for part, f in zip(data.test, outputs, strict=True)], dim=1)
-    clean_right = torch.cat([part.clean * f > 0 for part, f in zip(data.test, outputs, strict=True)], dim=1)
+    found = [outputs(_preactivations(c, part).relu_()) for part in data.test]
+    right = torch.cat([part.given * f > 0 for part, f in zip(data.test, found, strict=True)], dim=1)
+    clean_right = torch.cat([part.clean * f > 0 for part, f in zip(data.test, found, strict=True)], dim=1)
     return {"test_accuracy": right.to(c.dtype).mean(dim=1), "clean_test_accuracy": clean_right.to(c.dtype).mean(dim=1)}
 
 
@@ -237,27 +259,16 @@ def _correlations(data: Data, c: Tensor) -> tuple[Tensor, Tensor]:
     return _preactivations(c, data.means) / norm[:, :, None], norm
 
 
-def _of_own_mean(values: Tensor) -> Tensor:
-    """From values per neuron and mean (l m 2), those of the mean whose label is the neuron's output sign; (l, m)."""
-    positive, negative = values.chunk(2, dim=1)
-    return torch.cat([positive[:, :, 0], negative[:, :, 1]], dim=1)
+def _correlated_share(lanes: Lanes[Params], data: Data, c: Tensor) -> Tensor:
+    least = lanes.column("init_scale", 1) / (2 * C0 * math.sqrt(lanes.shape.width * lanes.shape.dim))
+    return (_preactivations(c, data.means)[:, :, 0].abs() >= least).to(c.dtype).mean(dim=1)
 
 
 def _conditions(lanes: Lanes[Params], data: Data, c: Tensor, z: Tensor) -> dict[str, Tensor]:
-    p = lanes.shape
-    start = _of_own_mean(_correlations(data, data.start)[0])
-    chosen = start.abs() > 1 / (3 * _C0 * math.sqrt(p.dim))  # the union of all J_μ
-    clusters = z.view(len(lanes), p.width, 2, 2, -1)  # l m mean sign point
-    low, high = clusters.amin(dim=4), clusters.amax(dim=4)
-    fires = [_of_own_mean((low[..., sign] > 0) & (high[..., 1 - sign] <= 0)) for sign in (0, 1)]
-    aligned = torch.where(start > 0, fires[0], fires[1])
-    other = _of_own_mean(_preactivations(c, data.means).flip(2))
-    orthogonal = other.abs() <= 3 * lanes.column("step_size", 1) / math.sqrt(p.width)
-    candidates = chosen.to(c.dtype).sum(dim=1)
-    return {
-        "alignment_share": (aligned & chosen).to(c.dtype).sum(dim=1) / candidates,
-        "orthogonality_share": (orthogonal & chosen).to(c.dtype).sum(dim=1) / candidates,
-    }
+    start = of_own_mean(_correlations(data, data.start)[0])
+    other = of_own_mean(_preactivations(c, data.means).flip(2)).abs() * math.sqrt(lanes.shape.width)
+    nearly_orthogonal = other <= 3 * lanes.column("step_size", 1)
+    return conditions(z, start * math.sqrt(lanes.shape.dim), nearly_orthogonal, data.train.given, data.train.clean)
 
 
 def _data(lanes: Lanes[Params]) -> Data:
@@ -269,6 +280,8 @@ def _make_data(lanes: Lanes[Params], on_gram: bool) -> Data:
     w = lanes.normal("w", p.width, p.dim) * lanes.column("init_scale") / math.sqrt(p.width * p.dim)
     x = _inputs(lanes, "train", p.samples, range(p.samples))
     means = torch.eye(2, p.dim, dtype=x.dtype, device=x.device).expand(len(lanes), 2, p.dim)
+    around = x.clone()
+    around[:, :, :2] -= _cluster_means(x, p.samples, range(p.samples))
     labels, test_labels = _labels(lanes, p.samples), _labels(lanes, p.test_samples)
 
     def points(inputs: Tensor, clean: Tensor, given: Tensor) -> Points:
@@ -287,6 +300,8 @@ def _make_data(lanes: Lanes[Params], on_gram: bool) -> Data:
         train=train,
         test=tuple(test),
         means=points(means, means[:, :, 0], means[:, :, 0]),
+        plane=x[:, :, :2],
+        cluster_radius=around.square().sum(dim=2).amax(dim=1) / p.dim ** (1 - lanes["spread"]),
         linear_test_accuracy=_linear_test_accuracy(train, test),
     )
 
@@ -301,9 +316,14 @@ def _inputs(lanes: Lanes[Params], name: str, count: int, which: range) -> Tensor
     else:
         z = (2 * lanes.uniform(name, d, steps=which) - 1) * math.sqrt(3)
     x = z * d ** (-lanes.column("spread") / 2)
-    cluster = torch.arange(which.start, which.stop, device=x.device) * 4 // count
-    x[:, :, :2] += torch.tensor([[1, 0], [-1, 0], [0, 1], [0, -1]], dtype=x.dtype, device=x.device)[cluster]
+    x[:, :, :2] += _cluster_means(x, count, which)
     return x
+
+
+def _cluster_means(like: Tensor, count: int, which: range) -> Tensor:
+    """The first two coordinates of these points' cluster means; (which, 2)."""
+    cluster = torch.arange(which.start, which.stop, device=like.device) * 4 // count
+    return torch.tensor([[1, 0], [-1, 0], [0, 1], [0, -1]], dtype=like.dtype, device=like.device)[cluster]
 
 
 def _labels(lanes: Lanes[Params], count: int) -> tuple[Tensor, Tensor]:

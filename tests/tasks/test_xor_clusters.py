@@ -16,6 +16,8 @@ from mislabel.tasks.xor_clusters import CAPTURED, GRID, REACH, Params, _data, _i
 LOW = Params(samples=24, dim=6, width=10, test_samples=20, steps=30, step_size=0.3, precision="float64", frames=8)
 HIGH = Params(samples=16, dim=60, width=20, test_samples=20, steps=500, step_size=2.0, precision="float64", frames=8)
 
+ARRAYS = [name for name, metric in task.metrics.items() if metric.per]
+
 
 def frames_of(settings: Sequence[Params], seeds: Sequence[int]) -> list[Frame]:
     pack, frames = Pack(task, Lanes(settings, seeds)), []
@@ -100,9 +102,16 @@ class Plain:
             "train_loss": torch.log(1 + torch.exp(-margins)).mean().item(),
             "margin": margins.min().item(),
             "clean_margin": margins[self.given == self.clean].min().item(),
+            "noisy_margin": margins[self.given != self.clean].max().item(),
             **self.accuracies(),
             "linear_test_accuracy": (self.test_given * (self.test_x @ linear) > 0).double().mean().item(),
             "weight_norm": self.w.square().sum().sqrt().item(),
+            "smallest_neuron_norm": self.w.norm(dim=1).min().item() * p.width**0.5,
+            "largest_neuron_norm": self.w.norm(dim=1).max().item() * p.width**0.5,
+            "correlated_share": float(
+                np.mean([abs(w[0].item()) >= p.init_scale / (p.width * p.dim) ** 0.5 / 20 for w in self.w])
+            ),
+            "cluster_radius": self.radius(),
             "mean_correlation": own.abs().mean().item(),
             "captured_share": (own.abs() > CAPTURED).double().mean().item(),
             **self.conditions(),
@@ -111,12 +120,24 @@ class Plain:
             "first_correlation": cosines[:, 0].numpy(),
             "second_correlation": cosines[:, 1].numpy(),
             "plane_output": self.plane(),
+            "first_coordinate": self.x[:, 0].numpy(),
+            "second_coordinate": self.x[:, 1].numpy(),
+            "given_label": self.given.numpy(),
             **self.events,
         }
 
+    def radius(self) -> float:
+        p, largest = self.params, 0.0
+        for i in range(p.samples):
+            around = self.x[i].clone()
+            cluster = i // (p.samples // 4)
+            around[cluster // 2] -= 1 if cluster % 2 == 0 else -1
+            largest = max(largest, around.square().sum().item() / (p.dim * p.dim**-p.spread))
+        return largest
+
     def conditions(self) -> dict[str, float]:
         p, size = self.params, self.params.samples // 4
-        aligned, orthogonal = [], []
+        aligned, orthogonal, edges, chosen, sizes = [], [], [], [], [0, 0, 0, 0]
         for j in range(p.width):
             own = 0 if self.a[j] > 0 else 1
             correlation = (self.start[j, own] / self.start[j].norm()).item()
@@ -128,7 +149,20 @@ class Plain:
             opposite_fire = fires[opposite * size : (opposite + 1) * size]
             aligned.append(all(mine_fire) and not any(opposite_fire))
             orthogonal.append(abs(self.w[j, 1 - own].item()) <= 3 * p.step_size * abs(self.a[j].item()))
-        return {"alignment_share": float(np.mean(aligned)), "orthogonality_share": float(np.mean(orthogonal))}
+            clean = [fires[i] and bool(self.given[i] == self.clean[i]) for i in range(p.samples)]
+            counts = [sum(clean[cluster * size : (cluster + 1) * size]) for cluster in (mine, opposite)]
+            edges.append((counts[0] - counts[1]) / p.samples)
+            chosen.append(j)
+            sizes[mine] += 1
+        margins = self.given * (torch.relu(self.x @ self.w[chosen].T) @ self.a[chosen])
+        return {
+            "alignment_share": float(np.mean(aligned)),
+            "orthogonality_share": float(np.mean(orthogonal)),
+            "candidate_share": min(sizes) / (p.width / 4),
+            "smallest_edge": min(edges),
+            "subnetwork_clean_margin": margins[self.given == self.clean].min().item(),
+            "subnetwork_noisy_margin": margins[self.given != self.clean].max().item(),
+        }
 
 
 @pytest.mark.parametrize("params", [LOW, HIGH], ids=["more points than dimensions", "more dimensions than points"])
@@ -148,7 +182,7 @@ def test_a_run_equals_the_slow_reference(params: Params) -> None:
                 np.testing.assert_allclose(
                     measured[name][lane], expected[name], rtol=1e-8, atol=1e-10, err_msg=f"{name} at step {step}"
                 )
-        assert expected.keys() - {"first_correlation", "second_correlation", "plane_output"} == measured.keys()
+        assert expected.keys() - set(ARRAYS) == measured.keys()
     assert np.isfinite(frames[-1].metrics["early_clean_accuracy"]).all()
 
 
@@ -163,7 +197,7 @@ def test_single_neurons_are_measured_at_snapshots() -> None:
     plain = Plain(LOW, 1)
     for step in range(LOW.steps):
         plain.train(step)
-    for name in ("first_correlation", "second_correlation", "plane_output"):
+    for name in ARRAYS:
         np.testing.assert_allclose(last.arrays[name][0], plain.metrics()[name], rtol=1e-8)
 
 
@@ -191,6 +225,21 @@ def test_the_same_number_of_labels_is_flipped_in_each_cluster(rate: float, flipp
     wrong = (train.given != train.clean).view(4, 20).sum(dim=1)
     assert wrong.tolist() == [flipped] * 4
     assert train.clean.view(4, 20)[:, 0].tolist() == [1, 1, -1, -1]
+
+
+def test_the_settings_of_figure_1_are_expressed_by_spread_and_init_scale() -> None:
+    params = Params(samples=4000, dim=2, width=500, test_samples=4, spread=np.log2(50), init_scale=0.25)
+    lanes = Lanes([params], [0])
+    around = _inputs(lanes, "train", 4000, range(4000))[0, :1000] - torch.tensor([1.0, 0.0])
+    assert around.square().mean().item() == pytest.approx(1 / 50, rel=0.1)
+    assert _data(lanes).start.square().mean().item() == pytest.approx(1 / (32 * 500), rel=0.15)
+
+
+def test_without_flipped_points_there_is_no_noisy_margin() -> None:
+    measured = frames_of([Params(**{**vars(LOW), "noise_rate": 0.0})], [1])[-1].metrics
+    assert np.isnan(measured["noisy_margin"]).all()
+    assert np.isnan(measured["subnetwork_noisy_margin"]).all()
+    np.testing.assert_allclose(measured["clean_margin"], measured["margin"])
 
 
 def test_early_values_are_those_at_each_lanes_own_stopping_step() -> None:

@@ -16,28 +16,6 @@ def expected(holds: bool) -> str:
 
 
 @BOTH
-def test_theorem_1_of_xor_clusters_needs_every_point(holds: bool) -> None:
-    rows = [{"early_clean_accuracy": 1.0 if holds else 0.999, "early_noisy_accuracy": 0.0}] * 3
-    assert verdict("xor-clusters/theorem1", "Theorem 1: at T every", TableSweep(rows)) == expected(holds)
-
-
-@BOTH
-def test_a_network_that_overfits_loses_test_accuracy(holds: bool) -> None:
-    rows = [{"dim": 20, "early_test_accuracy": 0.85, "test_accuracy": 0.8 if holds else 0.9}]
-    assert verdict("xor-clusters/fig2", "Figure 2, n ≫ d", TableSweep(rows)) == expected(holds)
-
-
-@BOTH
-def test_the_boundary_is_compared_with_the_simple_classifier(holds: bool) -> None:
-    side = np.abs(np.linspace(-1, 1, 11))
-    output = (side[:, None] - side).ravel() * (1 if holds else -1)
-    arrays = pd.DataFrame(
-        [{"seed": seed, "step": 100, "metric": "plane_output", "values": output} for seed in range(SEEDS)]
-    )
-    assert verdict("xor-clusters/fig1", "Figure 1", TableSweep([{}], arrays=arrays)) == expected(holds)
-
-
-@BOTH
 def test_the_norm_of_a_neuron_falls_linearly(holds: bool) -> None:
     steps = np.arange(50)
     norm = 1 - steps / 100 if holds else np.exp(-steps / 30) * (1 + 0.3 * np.sin(steps))
