@@ -83,9 +83,9 @@ def _judge_cell(rule: Rule, given: pd.Series, seeds: int, cells: int) -> Judgeme
         number, margin = bounds[0], float(rule.margin or 0.0)
         inner, outer = _prediction(values, CONFIDENCE), _prediction(values, strict)
         prediction = inner
-        if not outer[0] <= number <= outer[1]:
+        if not _contains(outer, number):
             verdict, reason = "contradicted", ""
-        elif inner[0] <= number <= inner[1] and _unscaled_width(rule, inner) <= margin:
+        elif _contains(inner, number) and _unscaled_width(rule, inner) <= margin:
             verdict, reason = "confirmed", ""
         else:
             verdict, reason = "undecided", f"the prediction interval is wider than ± {margin:g}"
@@ -132,6 +132,12 @@ def _prediction(values: pd.Series, confidence: float) -> tuple[float, float]:
         return -math.inf, math.inf
     half = (estimate.high - estimate.mean) * math.sqrt(estimate.n + 1)  # s·t·√(1 + 1/n), and the mean's is s·t·√(1/n)
     return estimate.mean - half, estimate.mean + half
+
+
+def _contains(interval: tuple[float, float], number: float) -> bool:
+    """Whether the number lies in the interval, up to the rounding of single precision: equal values have no spread."""
+    rounding = 1e-6 * max(1.0, abs(number))
+    return interval[0] - rounding <= number <= interval[1] + rounding
 
 
 def _unscaled_width(rule: Rule, interval: tuple[float, float]) -> float:

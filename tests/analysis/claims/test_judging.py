@@ -57,6 +57,11 @@ def test_the_prediction_interval_decides_a_number(number: float, margin: float, 
     assert found.prediction == pytest.approx((1 - half, 1 + half))
 
 
+def test_equal_values_in_single_precision_are_the_number() -> None:
+    assert judged([float(np.float32(0.85))] * 5, number=0.85, margin=0.01).verdict == "confirmed"
+    assert judged([0.8501] * 5, number=0.85, margin=0.01).verdict == "contradicted"
+
+
 def test_a_share_has_an_exact_interval() -> None:
     found = judged([True] * 10, at_least=0.6)
     assert found.verdict == "confirmed"
