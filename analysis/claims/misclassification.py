@@ -1,4 +1,4 @@
-"""Regularization by Misclassification: the measures of its claims; here about the hypercube, basis inputs and images."""
+"""Regularization by Misclassification: measures of its claims; here about the hypercube, basis inputs and images."""
 
 import operator
 from collections.abc import Callable
@@ -15,7 +15,6 @@ from mislabel.analysis.claims.misclassification_pure_noise import (
     PREDICTIONS_OF_PURE_NOISE,
     of_curves,
 )
-from mislabel.analysis.statistics.estimate import at_end, at_step
 from mislabel.analysis.statistics.tables import Where
 from mislabel.analysis.sweep import Sweep
 from mislabel.analysis.theory import misclassification as theory
@@ -94,12 +93,12 @@ def _associated_share(runs: pd.DataFrame) -> pd.Series:
     return runs["class_neurons"] / (runs["width"] - runs["dead_neurons"])
 
 
-def _started_active(sweep: Sweep) -> Values:
-    return one(at_step(sweep, "active_share", 0, _CLEAN))
+def _at_start(run: Any, curve: pd.DataFrame) -> float:
+    return float(curve["active_share"].iloc[0])
 
 
-def _sparsified_without_noise(sweep: Sweep) -> Values:
-    return one(at_step(sweep, "active_share", 0, _CLEAN) - at_end(sweep, "active_share", _CLEAN))
+def _fall_from_start(run: Any, curve: pd.DataFrame) -> float:
+    return float(curve["active_share"].iloc[0] - curve["active_share"].iloc[-1])
 
 
 def _deepening(sweep: Sweep) -> Values:
@@ -185,8 +184,8 @@ MEASURES: dict[str, Measure] = {
     ),
     "smoothing-sparser": _compared("active_share", _CLEAN, _SMOOTHED),
     "smoothing-denser": _compared("active_share", _SMOOTHED, _NOISY),
-    "half-active-at-start": _started_active,
-    "sparser-without-noise": _sparsified_without_noise,
+    "half-active-at-start": of_curves("active_share", _at_start, where=_CLEAN),
+    "sparser-without-noise": of_curves("active_share", _fall_from_start, where=_CLEAN),
     "resnet-clean-accuracy": final("test_error", {"smoothing": 0.0}),
     "resnet-smoothed-accuracy": final("test_error", {"smoothing": 0.1}),
     "resnet-clean-active": final("active_share", {"smoothing": 0.0}),

@@ -8,7 +8,6 @@ import pandas as pd
 
 from mislabel.analysis.claims.claim import Measure, Prediction, Values
 from mislabel.analysis.claims.measures import Condition, by_cell, in_every_cell, one, rows
-from mislabel.analysis.statistics.estimate import at_end, at_step
 from mislabel.analysis.statistics.phases import crossing
 from mislabel.analysis.statistics.tables import Where
 from mislabel.analysis.sweep import Sweep
@@ -18,9 +17,11 @@ from mislabel.sweeps.store.outcome import Status
 _HINGE, _LOGISTIC = {"loss": "hinge"}, {"loss": "logistic"}
 
 
-def of_curves(
-    metric: str, find: Callable[[Any, pd.DataFrame], float], columns: tuple[str, ...] = (), where: Condition = None
-) -> Measure:
+Find = Callable[[Any, pd.DataFrame], float]
+"""A value of a run, from its row in the table of runs and its curve."""
+
+
+def of_curves(metric: str, find: Find, columns: tuple[str, ...] = (), where: Condition = None) -> Measure:
     """A value of every run, found from its parameters and its curve (columns `step` and the metric), for each cell."""
 
     def measure(sweep: Sweep) -> Values:
@@ -37,9 +38,10 @@ def of_curves(
 
 
 def _falls_linearly(run: Any, curve: pd.DataFrame) -> float:
-    """Squared correlation of norm and step, while more than a fifth of the norm is left."""
+    """Squared correlation of norm and step, while more than a fifth of the norm is left; negative if the norm rises."""
     falling = curve[curve["weight_norm"] > curve["weight_norm"].iloc[0] / 5]
-    return float(np.corrcoef(falling["step"], falling["weight_norm"])[0, 1] ** 2)
+    correlation = np.corrcoef(falling["step"], falling["weight_norm"])[0, 1]
+    return float(-correlation * abs(correlation))
 
 
 def _fall_over_theory(run: Any, curve: pd.DataFrame) -> float:
@@ -68,10 +70,15 @@ def _level_over_theorem_2(run: Any, curve: pd.DataFrame) -> float:
 
 
 def _steps_over_theorem_2(run: Any, curve: pd.DataFrame) -> float:
-    """Steps until the norm is down to the theorem's level, over the theorem's T."""
+    """Steps until the norm is down to the theorem's level, over the theorem's T.
+
+    A run that is never down to it counts with all its steps if these are more than T; else it has no value.
+    """
     bound = theory.theorem_2_level(run.dim, run.learning_rate, run.loss)
     steps = crossing(curve, "weight_norm", bound, "down", smooth=False).iloc[0]
-    return float(steps / theory.theorem_2_steps(curve["weight_norm"].iloc[0], run.dim, run.learning_rate, run.loss))
+    most = theory.theorem_2_steps(curve["weight_norm"].iloc[0], run.dim, run.learning_rate, run.loss)
+    last = curve["step"].iloc[-1]
+    return float((last if np.isnan(steps) and last > most else steps) / most)
 
 
 def _theory_over_dim_times_rate(loss: theory.Loss) -> Prediction:
@@ -91,20 +98,21 @@ def _layers_left(loss: Where) -> Measure:
     def measure(sweep: Sweep) -> Values:
         layers = {"first layer": "first_norm", "output layer": "output_norm"}
         return {
-            layer: at_end(sweep, metric, loss) / at_step(sweep, metric, 0, loss) for layer, metric in layers.items()
+            layer: next(iter(of_curves(metric, end_over_start(metric), where=loss)(sweep).values()))
+            for layer, metric in layers.items()
         }
 
     return measure
+
+
+def end_over_start(metric: str) -> Find:
+    return lambda run, curve: float(curve[metric].iloc[-1] / curve[metric].iloc[0])
 
 
 def _late_over_middle(run: Any, curve: pd.DataFrame) -> float:
     """The first layer's mean norm in the second half of training over that in the second quarter."""
     norms, share = curve["first_norm"], curve["step"] / curve["step"].max()
     return float(norms[share > 1 / 2].mean() / norms[(share > 1 / 4) & (share <= 1 / 2)].mean())
-
-
-def _norm_left(run: Any, curve: pd.DataFrame) -> float:
-    return float(curve["first_norm"].iloc[-1] / curve["first_norm"].iloc[0])
 
 
 def _norm_left_early(run: Any, curve: pd.DataFrame) -> float:
@@ -132,7 +140,7 @@ def _longer_with_cross_entropy(sweep: Sweep) -> Values:
     return one(first / second)
 
 
-def _mean_over_frames(metric: str) -> Callable[[Any, pd.DataFrame], float]:
+def _mean_over_frames(metric: str) -> Find:
     return lambda run, curve: float(curve[metric].mean())
 
 
@@ -162,7 +170,7 @@ MEASURES_OF_PURE_NOISE: dict[str, Measure] = {
     "fig3-logistic-floor": of_curves("first_norm", _late_over_middle, where=_LOGISTIC),
     "fig3-keeps-firing": in_every_cell(lambda runs: runs["active_share"], ["active_share"]),
     "fig3-cross-entropy-longer": _longer_with_cross_entropy,
-    "fig4-weights-stay": of_curves("first_norm", _norm_left),
+    "fig4-weights-stay": of_curves("first_norm", end_over_start("first_norm")),
     "fig4-weights-fall-first": of_curves("first_norm", _norm_left_early),
     "fig4-floor": of_curves("first_norm", _late_over_middle),
     "fig4-stops-firing": in_every_cell(lambda runs: runs["active_share"], ["active_share"]),
