@@ -72,8 +72,8 @@ def _sparser_at_larger_rates(where: Where) -> Measure:
         used = tens if len(tens) > 2 else [rates[0], rates[-1]]
         found: dict[str, pd.Series] = {}
         for low, high in pairwise(used):
-            ends = ({**where, "learning_rate": rate} for rate in (low, high))
-            drops = _compared("active_share", *ends)(sweep)
+            first, second = ({**where, "learning_rate": rate} for rate in (low, high))
+            drops = _compared("active_share", first, second)(sweep)
             found |= {
                 ", ".join(filter(None, (name, f"rate {low:g} to {high:g}"))): drop for name, drop in drops.items()
             }

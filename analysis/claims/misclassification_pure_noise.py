@@ -1,6 +1,6 @@
 """Regularization by Misclassification: measures about pure label noise, for one neuron and for networks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,8 @@ def of_curves(metric: str, find: Find, columns: tuple[str, ...] = (), where: Con
         wanted = dict.fromkeys(["run_id", "seed", "status", *sweep.varying, *columns])
         runs = sweep.read("runs", list(wanted), rows(sweep, where))
         curves = dict(list(sweep.read("curves", ["run_id", "step", metric]).sort_values("step").groupby("run_id")))
-        found = [
-            find(run, curves[run.run_id]) if run.status == Status.DONE else np.nan
-            for run in runs.itertuples(index=False)
-        ]
+        each: Iterable[Any] = runs.itertuples(index=False)
+        found = [find(run, curves[run.run_id]) if run.status == Status.DONE else np.nan for run in each]
         return by_cell(runs.assign(value=found), sweep.varying)
 
     return measure
@@ -62,7 +60,7 @@ def _level_over_theory(run: Any, curve: pd.DataFrame) -> float:
 
 
 def _level_over_dim_times_rate(run: Any, curve: pd.DataFrame) -> float:
-    return _level(curve) / (run.dim * run.learning_rate)
+    return float(_level(curve) / (run.dim * run.learning_rate))
 
 
 def _level_over_theorem_2(run: Any, curve: pd.DataFrame) -> float:

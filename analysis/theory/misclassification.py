@@ -56,7 +56,7 @@ def theorem_2_steps(norm: float, dim: int, rate: float, loss: Loss) -> float:
     """T of Theorem 2 with the factors of the proof: 3·‖V‖/(m·h) and 7·‖V‖/(m·d·h^(3/2))."""
     if loss == "hinge":
         return 3 * norm / (JUMP * rate)
-    return 7 * norm / (CURVATURE * dim * rate**1.5)
+    return 7 * norm / (CURVATURE * dim * rate * math.sqrt(rate))
 
 
 def biased_decay(norm: float, bias: float) -> float:
@@ -72,11 +72,6 @@ def ideal_active_neurons(dim: int, epsilon: float) -> float:
     The coordinate that is ±1 always does. Another one does with probability ε/2. Inside, none fires.
     """
     return 1 + (dim - 1) * epsilon / 2
-
-
-def output_bound(width: int, rate: float) -> float:
-    """2k·h, the bound of Theorem 3 on every |N(e_i)|; the width is 2k."""
-    return width * rate
 
 
 def small_rate(width: int) -> float:

@@ -53,8 +53,8 @@ METRICS = {
     "active_share": Metric("active_neurons/m"),
     "dead_neurons": Metric("number of neurons that fire on no test input"),
     "shrinking_share": Metric(
-        "share of the test inputs with an output other than 0 on which a step with the wrong label lowers every layer's "
-        "norm (Theorem 1)",
+        "share of the test inputs with an output other than 0 on which a step with the wrong label lowers the norm of "
+        "every layer (Theorem 1)",
         may_be_absent=True,
     ),
     **two_layers.METRICS,

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from mislabel.analysis.claims.clean_priority import first_gradient_ratio
 from mislabel.analysis.claims.label_noise_sgd import small_norm_bound, small_norm_step
-from mislabel.analysis.claims.misclassification import _HINGE_LEVEL, _LOGISTIC_LEVEL
 from mislabel.analysis.claims.self_labeling import recoverable_corruption, refined_over_given_error
 from mislabel.tasks.clean_priority.angles import _wide_angles, _wide_gradient_angle
 from mislabel.tasks.label_noise_sgd.linear import Params, _theory_escape_step
@@ -114,11 +113,6 @@ def test_neurons_that_start_smaller_align_better() -> None:
 def test_noisy_gradients_are_split_over_the_other_classes() -> None:
     assert first_gradient_ratio(0.3) == pytest.approx(3 / 7)
     assert first_gradient_ratio(0.3, classes=10) == pytest.approx(3 / 7 / 9)
-
-
-def test_a_neuron_keeps_a_larger_norm_with_cross_entropy_than_with_the_hinge_loss() -> None:
-    assert pytest.approx(1 / 30) == _HINGE_LEVEL
-    assert pytest.approx(30**-0.5) == _LOGISTIC_LEVEL
 
 
 def test_the_error_of_refined_labels_is_that_of_a_simulation() -> None:

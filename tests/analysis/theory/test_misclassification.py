@@ -80,6 +80,5 @@ def test_the_ideal_network_fires_less_than_printed_and_needs_another_output_bias
     assert (outputs < 0.5).any(), "the printed output bias of -0.5 does not"
 
 
-def test_the_bounds_of_theorems_3_and_4_are_those_for_2k_neurons() -> None:
-    assert theory.output_bound(200, 0.01) == pytest.approx(2 * 100 * 0.01)
+def test_the_small_rate_of_theorem_4_is_that_of_2k_neurons() -> None:
     assert theory.small_rate(200) == pytest.approx(1 / 100)

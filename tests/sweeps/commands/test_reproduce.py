@@ -56,7 +56,7 @@ def test_claims_are_checked_once_all_cells_have_runs(tmp_path: Path) -> None:
 def test_a_claim_that_is_not_confirmed_sets_the_exit_code_and_is_shown_as_such(tmp_path: Path) -> None:
     result = _reproduce("misclassification/fig2", "--quick", "--store", str(tmp_path), "--inline", "--no-mlflow")
     assert result.return_value == 1
-    assert "NOT CONFIRMED Figure 2: the norm levels off near d·h (cross entropy)" in result.stdout
+    assert "CONTRADICTED  Figure 2: the norm levels off near d·h (cross entropy)" in result.stdout
     assert "CONFIRMED     Figure 2: the norm levels off near d·h (hinge loss)" in result.stdout
 
 
