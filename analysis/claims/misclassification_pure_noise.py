@@ -107,10 +107,15 @@ def end_over_start(metric: str) -> Find:
     return lambda run, curve: float(curve[metric].iloc[-1] / curve[metric].iloc[0])
 
 
+def _over(value: float, reference: float) -> float:
+    """Their ratio; missing if the reference is 0."""
+    return float(value / reference) if reference else np.nan
+
+
 def _late_over_middle(run: Any, curve: pd.DataFrame) -> float:
     """The first layer's mean norm in the second half of training over that in the second quarter."""
     norms, share = curve["first_norm"], curve["step"] / curve["step"].max()
-    return float(norms[share > 1 / 2].mean() / norms[(share > 1 / 4) & (share <= 1 / 2)].mean())
+    return _over(norms[share > 1 / 2].mean(), norms[(share > 1 / 4) & (share <= 1 / 2)].mean())
 
 
 def _norm_left_early(run: Any, curve: pd.DataFrame) -> float:
@@ -122,7 +127,7 @@ def _norm_left_early(run: Any, curve: pd.DataFrame) -> float:
 def _largest_rise(run: Any, curve: pd.DataFrame) -> float:
     """The largest rise of the mean bias above an earlier value, over its fall from start to end."""
     bias = curve["mean_bias"]
-    return float((bias - bias.cummin()).max() / abs(bias.iloc[-1] - bias.iloc[0]))
+    return _over((bias - bias.cummin()).max(), abs(bias.iloc[-1] - bias.iloc[0]))
 
 
 def _tenth_step(run: Any, curve: pd.DataFrame) -> float:

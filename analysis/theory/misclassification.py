@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.special import expit
 
 Loss = Literal["hinge", "logistic"]
 
@@ -25,7 +26,7 @@ def expected_change(norm: float, dim: int, rate: float, loss: Loss) -> float:
     """The expected change of the squared norm in one step of pure label noise."""
     if loss == "hinge":  # L' is 1 for z < 0, else 0
         return -2 * rate * norm / math.sqrt(2 * math.pi) + rate**2 * dim / 2
-    slope = 1 / (1 + np.exp(norm * _POINTS))
+    slope = expit(-norm * _POINTS)
     pulled = float(_WEIGHTS @ (slope * norm * _POINTS))
     spread = float(_WEIGHTS @ (slope**2 * (dim - 1 + _POINTS**2)))
     return 2 * rate * pulled + rate**2 * spread
