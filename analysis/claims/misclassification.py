@@ -1,63 +1,111 @@
-"""Regularization by Misclassification. Claims about one neuron, pure noise, the hypercube, basis inputs, and images."""
+"""Regularization by Misclassification: measures of its claims; here about the hypercube, basis inputs and images."""
 
-import math
+import operator
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from mislabel.analysis.claims.claim import Claim, Claims, Region, Rule, at_least, at_most, full_size, near
-from mislabel.analysis.claims.measures import difference, end_over_start, final, trained_runs
-from mislabel.analysis.statistics.estimate import Estimate, at_end, at_step, mean_of, share_of
+from mislabel.analysis.claims.claim import Measure, Prediction, Values
+from mislabel.analysis.claims.measures import by_cell, final, in_every_cell, one, paired, trained_runs
+from mislabel.analysis.claims.misclassification_pure_noise import (
+    MEASURES_OF_PURE_NOISE,
+    PREDICTIONS_OF_PURE_NOISE,
+    of_curves,
+)
 from mislabel.analysis.statistics.tables import Where
 from mislabel.analysis.sweep import Sweep
+from mislabel.analysis.theory import misclassification as theory
 
-_HINGE, _LOGISTIC = {"loss": "hinge"}, {"loss": "logistic"}
-_NO_NOISE, _TENTH, _FIFTH = ({"noise_rate": rate} for rate in (0.0, 0.1, 0.2))
-_CLEAN, _SMOOTHED = {"noise_rate": 0.0, "smoothing": 0.0}, {"smoothing": 0.1}
-_ON_IMAGES = (("without label noise", "p = 0", _CLEAN), ("with label noise p = 0.1", "p = 0.1", _TENTH))
-_SMOOTHING = {"without label smoothing": _CLEAN, "with label smoothing 0.1": _SMOOTHED}
-_SAME_ORDER = Region(1 / 3, 3)
-# Figure 2's dimension d and learning rate h.
-_DIM, _RATE = 30, 30**-2
-# Orders of the norm at which a neuron levels off under pure noise: d·h with the hinge loss (Theorem 2), and √(d·h) with
-# cross entropy, whose slope at 0 is finite, so that the pull fades as the norm falls.
-_HINGE_LEVEL, _LOGISTIC_LEVEL = _DIM * _RATE, math.sqrt(_DIM * _RATE)
+_NO_NOISE, _TENTH, _FIFTH, _PURE = ({"noise_rate": rate} for rate in (0.0, 0.1, 0.2, 1.0))
+# In sweeps with noise or smoothing.
+_CLEAN, _NOISY, _SMOOTHED = ({"noise_rate": p, "smoothing": s} for p, s in ((0.0, 0.0), (0.1, 0.0), (0.0, 0.1)))
+_CLEAN_CUBE, _NOISY_CUBE, _SMOOTHED_CUBE = ({"noise_rate": p, "smoothing": s} for p, s in ((0, 0), (0.2, 0), (0, 0.2)))
+_LARGE_START = 3.0
 
 
-def _linearity(sweep: Sweep) -> Estimate:
-    """Squared correlation of norm and step for the hinge loss, while more than a fifth of the norm is left."""
-    curves = sweep.read("curves", ["seed", "step", "weight_norm"], _HINGE)
-    squares = []
-    for _, run in curves.groupby("seed"):
-        falling = run[run["weight_norm"] > run["weight_norm"].iloc[0] / 5]
-        squares.append(float(np.corrcoef(falling["step"], falling["weight_norm"])[0, 1] ** 2))
-    return mean_of(squares)
+def _compared(metric: str, first: Where, second: Where, compare: Callable[[Any, Any], Any] = operator.sub) -> Measure:
+    """The metric at the end of the first runs minus that of the second, in each setting of the other parameters."""
+
+    def measure(sweep: Sweep) -> Values:
+        names = [name for name in sweep.varying if name not in {*first, *second}]
+        values = [
+            by_cell(trained_runs(sweep, [metric], ["seed", *names], where), names, metric) for where in (first, second)
+        ]
+        return {name: compare(one, other) for name, one, other in paired(*values)}
+
+    return measure
 
 
-def _logistic_level(sweep: Sweep) -> Estimate:
-    return mean_of(at_end(sweep, "weight_norm", _LOGISTIC) / _HINGE_LEVEL)
+def _late_change(run: Any, curve: pd.DataFrame) -> float:
+    """The change of the test error between the third and the last quarter of training."""
+    share = curve["step"] / curve["step"].max()
+    third, last = curve[(share > 1 / 2) & (share <= 3 / 4)], curve[share > 3 / 4]
+    return float(abs(last["test_error"].mean() - third["test_error"].mean()))
 
 
-def _largest_layer(sweep: Sweep) -> Estimate:
-    """End over start of the norm, for the layer that keeps most of it; the mean over both losses."""
-    left = [at_end(sweep, name) / at_step(sweep, name, 0) for name in ("first_norm", "output_norm")]
-    return mean_of(left[0].combine(left[1], max))
+def _rates(large: bool) -> Callable[[Sweep], Where]:
+    """The learning rates of Theorem 4: from 1, or up to 1/k."""
+
+    def where(sweep: Sweep) -> Where:
+        runs = sweep.read("runs", ["learning_rate", "width"])
+        chosen = (
+            runs["learning_rate"] >= 1 if large else runs["learning_rate"] <= theory.small_rate(runs["width"].max())
+        )
+        return {"learning_rate": sorted(runs.loc[chosen, "learning_rate"].unique())}
+
+    return where
 
 
-def _all_dead(sweep: Sweep) -> Estimate:
-    runs = trained_runs(sweep, ["active_neurons"], ["learning_rate"])
-    return share_of(runs.loc[runs["learning_rate"] >= 1, "active_neurons"] == 0)
+def _silent_share(runs: pd.DataFrame) -> pd.Series:
+    return 1 - runs["min_active_neurons"] / runs["width"]
 
 
-def _alive(sweep: Sweep) -> Estimate:
-    runs = trained_runs(sweep, ["active_share"], ["learning_rate"])
-    return mean_of(runs.loc[runs["learning_rate"] <= 0.01, "active_share"])
+def _sparser_at_larger_rates(where: Where) -> Measure:
+    """The drop of the active share from each rate to the next, in tens: 0.01, 0.1, 1; else from smallest to largest."""
+
+    def measure(sweep: Sweep) -> Values:
+        rates = sorted(sweep.read("runs", ["learning_rate"])["learning_rate"].unique())
+        tens = [rate for rate in (0.01, 0.1, 1.0) if rate in rates]
+        used = tens if len(tens) > 2 else [rates[0], rates[-1]]
+        found: dict[str, pd.Series] = {}
+        for low, high in pairwise(used):
+            first, second = ({**where, "learning_rate": rate} for rate in (low, high))
+            drops = _compared("active_share", first, second)(sweep)
+            found |= {
+                ", ".join(filter(None, (name, f"rate {low:g} to {high:g}"))): drop for name, drop in drops.items()
+            }
+        return found
+
+    return measure
 
 
-def _deepening(sweep: Sweep) -> Estimate:
+def _activity_falls(sweep: Sweep) -> Values:
+    """The drop of the active share from p = 0 to 0.2, and from there to 1."""
+    drops = {"p 0 to 0.2": (_NO_NOISE, _FIFTH), "p 0.2 to 1": (_FIFTH, _PURE)}
+    return {name: _compared("active_share", *both)(sweep)[""] for name, both in drops.items()}
+
+
+def _associated_share(runs: pd.DataFrame) -> pd.Series:
+    """The share of the neurons that fire at all that are associated with a class."""
+    return runs["class_neurons"] / (runs["width"] - runs["dead_neurons"])
+
+
+def _at_start(run: Any, curve: pd.DataFrame) -> float:
+    return float(curve["active_share"].iloc[0])
+
+
+def _fall_from_start(run: Any, curve: pd.DataFrame) -> float:
+    return float(curve["active_share"].iloc[0] - curve["active_share"].iloc[-1])
+
+
+def _deepening(sweep: Sweep) -> Values:
     """Correlation, over hidden layers, of depth with the drop of the active share that smoothing causes."""
-    clean, smoothed = (_layer_shares(sweep, where) for where in (_CLEAN, _SMOOTHED))
-    drops = [clean[seed] - smoothed[seed] for seed in clean]
-    return mean_of([float(np.corrcoef(np.arange(len(drop)), drop)[0, 1]) for drop in drops])
+    clean, smoothed = (_layer_shares(sweep, {"smoothing": amount}) for amount in (0.0, 0.1))
+    drops = {seed: clean[seed] - smoothed[seed] for seed in clean if seed in smoothed}
+    return one(pd.Series({seed: np.corrcoef(np.arange(len(drop)), drop)[0, 1] for seed, drop in drops.items()}))
 
 
 def _layer_shares(sweep: Sweep, where: Where) -> dict[int, np.ndarray]:
@@ -66,152 +114,88 @@ def _layer_shares(sweep: Sweep, where: Where) -> dict[int, np.ndarray]:
     return {seed: np.array(values) for seed, values in zip(last["seed"], last["values"], strict=True)}
 
 
-def _numbers_of_figure_1(noise: str, rate: str, where: Where, error: float, neurons: int, within: int) -> Claims:
-    return {
-        f"Figure 1: {error:.0%} test error {noise}".replace("%", " %"): full_size(
-            f"test error at the first epoch without training error, {rate}",
-            near(error, 0.04, final("interpolation_test_error", where)),
-        ),
-        f"Figure 1: {neurons} active neurons {noise}": full_size(
-            f"active neurons on a typical input, at the first epoch without training error, {rate}",
-            near(neurons, within, final("interpolation_active_neurons", where)),
-        ),
-    }
+def _interpolates(runs: pd.DataFrame) -> pd.Series:
+    return runs["interpolation_step"].notna()
 
 
-CLAIMS = {
-    "misclassification/fig1": {
-        **_numbers_of_figure_1("with label noise p = 0.2", "p = 0.2", _FIFTH, 0.21, 47, 7),
-        **_numbers_of_figure_1("without label noise", "p = 0", _NO_NOISE, 0.49, 94, 14),
-        "Figure 1: label noise lowers the test error": Claim(
-            "test error, p = 0 minus p = 0.2", at_least(0.02, difference("test_error", _NO_NOISE, _FIFTH))
-        ),
-        "Figure 1: label noise makes activations sparser": Claim(
-            "active neurons, p = 0 minus p = 0.2", at_least(20, difference("active_neurons", _NO_NOISE, _FIFTH))
-        ),
+def _at(rate: float) -> Where:
+    return {"noise_rate": rate, "init_scale": _LARGE_START}
+
+
+_EVERY_NOISE = {"noise_rate": [0.0, 0.2]}
+_BOTH_LAYERS = {"trained": "both"}
+_RATIO = operator.truediv
+
+MEASURES: dict[str, Measure] = {
+    **{
+        f"fig1-{name}-{metric}-{point}": final(column, where)
+        for name, where in (("noisy", _FIFTH), ("clean", _NO_NOISE))
+        for metric, columns in (("error", ("interpolation_test_error", "test_error")),
+                                ("active", ("interpolation_active_neurons", "active_neurons")))
+        for point, column in zip(("interpolated", "settled"), columns, strict=True)
     },
-    "misclassification/fig2": {
-        "Theorem 2: under pure noise the norm of a neuron decays at a linear rate": Claim(
-            "squared correlation of norm and step while the norm falls, hinge loss",
-            at_least(0.98, _linearity, theory=1.0),
-        ),
-        "Figure 2: the norm levels off near d·h (hinge loss)": Claim(
-            "norm at the end over d·h", Rule(_SAME_ORDER, final("relative_level", _HINGE), theory=1.0)
-        ),
-        "Figure 2: the norm levels off near d·h (cross entropy)": Claim(
-            "norm at the end over d·h",
-            Rule(_SAME_ORDER, _logistic_level, theory=_LOGISTIC_LEVEL / _HINGE_LEVEL),
-        ),
+    "fig1-lower-error-interpolated": _compared("interpolation_test_error", _NO_NOISE, _FIFTH),
+    "fig1-lower-error-settled": _compared("test_error", _NO_NOISE, _FIFTH),
+    "fig1-sparser-interpolated": _compared("interpolation_active_neurons", _FIFTH, _NO_NOISE, _RATIO),
+    "fig1-sparser-settled": _compared("active_neurons", _FIFTH, _NO_NOISE, _RATIO),
+    "fig1-fits": in_every_cell(_interpolates, ["interpolation_step"], where=_EVERY_NOISE),
+    "fig1-test-error-settles": of_curves("test_error", _late_change, where=_EVERY_NOISE),
+    "fig1-test-activity": in_every_cell(
+        lambda runs: runs["test_active_neurons"] / runs["active_neurons"],
+        ["test_active_neurons", "active_neurons"], where=_EVERY_NOISE,
+    ),
+    "fig1-longer": _compared("interpolation_step", _FIFTH, _NO_NOISE, _RATIO),
+    "activity-at-pure-noise": _compared("active_share", _PURE, _NO_NOISE, _RATIO),
+    "activity-tuned": _activity_falls,
+    **MEASURES_OF_PURE_NOISE,
+    "theorem3-every-output": in_every_cell(
+        lambda runs: runs["max_output"] < runs["output_bound"], ["max_output", "output_bound"]
+    ),
+    "theorem4-large-rate": in_every_cell(
+        lambda runs: runs["max_active_neurons"] == 0, ["max_active_neurons"], where=_rates(large=True)
+    ),
+    "theorem4-small-rate": in_every_cell(
+        lambda runs: runs["min_active_neurons"] > 0, ["min_active_neurons"], where=_rates(large=False)
+    ),
+    "theorem4-half": in_every_cell(_silent_share, ["min_active_neurons"], ["width"], _rates(large=False)),
+    "rates-sparser-basis": _sparser_at_larger_rates({}),
+    "rates-sparser-hypercube": _sparser_at_larger_rates(_NOISY_CUBE),
+    "rates-sparser-images": _sparser_at_larger_rates({}),
+    "pure-noise-mnist": final("active_share", {"learning_rate": 0.001}),
+    "batch-sparser": _compared("active_share", _NO_NOISE, _TENTH),
+    "beyond-sparser": _compared("active_share", _CLEAN_CUBE, _NOISY_CUBE),
+    "beyond-lower-error": _compared("test_error", _CLEAN_CUBE, _NOISY_CUBE),
+    "beyond-optimum": _compared("test_error", {"noise_rate": 1.0, "smoothing": 0}, _NOISY_CUBE),
+    "beyond-smoothing-sparser": _compared("active_share", _CLEAN_CUBE, _SMOOTHED_CUBE),
+    "beyond-smoothing-denser": _compared("active_share", _SMOOTHED_CUBE, _NOISY_CUBE),
+    **{
+        f"{figure}-{name}{at}": final(metric, where)
+        for figure, metric in (("fig5", "active_share"), ("fig6", "class_neurons"))
+        for name, at, where in (("clean", "", _CLEAN), ("noisy", "", _NOISY),
+                                ("clean", "-large-start", _at(0.0)), ("noisy", "-large-start", _at(0.1)))
     },
-    "misclassification/fig3": {
-        **{
-            f"Figure 3: without biases the weights decay to zero ({name})": Claim(
-                "norm of the first layer, end over start", at_most(0.15, end_over_start("first_norm", loss))
-            )
-            for name, loss in (("hinge loss", _HINGE), ("cross entropy", _LOGISTIC))
-        },
-        "Theorem 1: learning noise lowers the norm of every layer of a homogeneous network": Claim(
-            "norm, end over start, of the layer that keeps most of it", at_most(0.5, _largest_layer)
-        ),
-    },
-    "misclassification/fig4": {
-        "Figure 4b: with biases the neurons stop firing": Claim(
-            "share of neurons that fire on an input at the end", at_most(0.02, final("active_share"), theory=0.0)
-        ),
-        "Figure 4c: the biases turn negative": Claim("mean bias at the end", at_most(0.0, final("mean_bias"))),
-        "Figure 4a: with biases the weights do not decay to zero": Claim(
-            "norm of the first layer, end over start, hinge loss", at_least(0.1, end_over_start("first_norm", _HINGE))
-        ),
-    },
-    "misclassification/theorem4": {
-        "Theorem 3: after training all outputs are small, |N(e_i)| < m·h": Claim(
-            "share of inputs for which this holds", at_least(0.99, final("bounded_share"), theory=1.0)
-        ),
-        "Theorem 4: with a learning rate of at least 1, no neuron fires on any input": Claim(
-            "share of runs in which no neuron fires", at_least(0.8, _all_dead, theory=1.0)
-        ),
-        "Theorem 4: with a learning rate of at most 1/k, about half of the neurons fire on an input": Claim(
-            "share of neurons that fire on an input", near(0.5, 0.05, _alive, theory=0.5)
-        ),
-    },
-    "misclassification/beyond": {
-        "Beyond the paper: label noise makes activations sparser in other settings too": Claim(
-            "active neurons, p = 0 minus p = 0.2, mean over widths, scales and rates",
-            at_least(0.0, difference("active_neurons", _NO_NOISE, _FIFTH)),
-        ),
-        "Beyond the paper: label noise lowers the test error in other settings too": Claim(
-            "test error, p = 0 minus p = 0.2, mean over widths, scales and rates",
-            at_least(0.0, difference("test_error", _NO_NOISE, _FIFTH)),
-        ),
-    },
-    "misclassification/fig5": {
-        **{
-            f"Figure 5: {share * 100:.0f} % of the neurons are active {noise}": full_size(
-                f"share of neurons that fire on an image at the end, {rate}",
-                near(share, within, final("active_share", where)),
-            )
-            for (noise, rate, where), share, within in zip(_ON_IMAGES, (0.25, 0.06), (0.03, 0.015), strict=True)
-        },
-        "Figure 5: label noise makes activations sparser": Claim(
-            "active share, p = 0 minus p = 0.1", at_least(0.05, difference("active_share", _CLEAN, _TENTH))
-        ),
-        "Figure 5: label noise lowers the test error": Claim(
-            "test error, p = 0 minus p = 0.1", at_least(0.0, difference("test_error", _CLEAN, _TENTH))
-        ),
-        "Section 6.5: label smoothing makes activations sparser too": Claim(
-            "active share, without smoothing minus with smoothing 0.1",
-            at_least(0.02, difference("active_share", _CLEAN, _SMOOTHED)),
-        ),
-        "Section 6.5: label smoothing generates denser representations than label noise": Claim(
-            "active share, smoothing 0.1 minus label noise p = 0.1",
-            at_least(0.0, difference("active_share", _SMOOTHED, _TENTH)),
-        ),
-        **{
-            f"Figure 6: {neurons} neurons are associated with a digit {noise}": full_size(
-                f"neurons that fire at least twice as often for one digit as for any other, {rate}",
-                near(neurons, within, final("class_neurons", where)),
-            )
-            for (noise, rate, where), neurons, within in zip(_ON_IMAGES, (104, 222), (20, 30), strict=True)
-        },
-        "Figure 6: with label noise more neurons are associated with a digit": Claim(
-            "neurons that are associated with a digit, p = 0.1 minus p = 0",
-            at_least(20, difference("class_neurons", _TENTH, _CLEAN)),
-        ),
-    },
-    "misclassification/resnet20": {
-        **{
-            f"Section 6.4: test accuracy is above 92 % {smoothing}": full_size(
-                f"test error at the end, {smoothing}", at_most(0.08, final("test_error", where))
-            )
-            for smoothing, where in _SMOOTHING.items()
-        },
-        **{
-            f"Section 6.4: {share * 100:.1f} % of the last hidden layer is active {smoothing}": full_size(
-                f"share of its 4,096 neurons that fire on an image, {smoothing}",
-                near(share, 0.04, final("active_share", where)),
-            )
-            for (smoothing, where), share in zip(_SMOOTHING.items(), (0.469, 0.275), strict=True)
-        },
-        "Section 6.4: label smoothing makes the last hidden layer sparser": Claim(
-            "active share of the layer, without smoothing minus with smoothing 0.1",
-            at_least(0.02, difference("active_share", _CLEAN, _SMOOTHED)),
-        ),
-        "Section 6.4: label smoothing makes deeper layers sparser than early ones": Claim(
-            "correlation of a layer's depth with how much sparser it becomes", at_least(0.0, _deepening)
-        ),
-    },
-    "misclassification/beyond-images": {
-        "Beyond the paper: label noise makes activations on images sparser in other settings too": Claim(
-            "active share, p = 0 minus p = 0.1, mean over widths, scales, losses and trained layers",
-            at_least(0.0, difference("active_share", _NO_NOISE, _TENTH)),
-        ),
-        "Section 2: label noise makes activations sparser even if only one layer of weights is trained": Claim(
-            "active share, p = 0 minus p = 0.1, only the first layer trained",
-            at_least(0.02, difference("active_share", _NO_NOISE, _TENTH, trained="first")),
-        ),
-        "Section 6.4: ten logistic losses make activations sparser than the cross entropy of a softmax": Claim(
-            "active share at p = 0.1, softmax minus logistic losses, both layers trained",
-            at_least(0.0, difference("active_share", {"loss": "softmax"}, _LOGISTIC, trained="both", noise_rate=0.1)),
-        ),
-    },
-}
+    "fig5-sparser": _compared("active_share", _CLEAN, _NOISY),
+    "fig5-sparser-large-start": _compared("active_share", _NO_NOISE, _TENTH),
+    "fig5-lower-error": _compared("test_error", _CLEAN, _NOISY),
+    "fig5-lower-error-large-start": _compared("test_error", _NO_NOISE, _TENTH),
+    "fig6-more-associated": _compared("class_neurons", _NOISY, _CLEAN),
+    "most-associated": in_every_cell(
+        _associated_share, ["class_neurons", "dead_neurons"], ["width"], {"smoothing": 0.1}
+    ),
+    "smoothing-sparser": _compared("active_share", _CLEAN, _SMOOTHED),
+    "smoothing-denser": _compared("active_share", _SMOOTHED, _NOISY),
+    "half-active-at-start": of_curves("active_share", _at_start, where=_CLEAN),
+    "sparser-without-noise": of_curves("active_share", _fall_from_start, where=_CLEAN),
+    "resnet-clean-accuracy": final("test_error", {"smoothing": 0.0}),
+    "resnet-smoothed-accuracy": final("test_error", {"smoothing": 0.1}),
+    "resnet-clean-active": final("active_share", {"smoothing": 0.0}),
+    "resnet-smoothed-active": final("active_share", {"smoothing": 0.1}),
+    "resnet-sparser": _compared("active_share", {"smoothing": 0.0}, {"smoothing": 0.1}),
+    "resnet-deeper": _deepening,
+    "beyond-images-sparser": _compared("active_share", _NO_NOISE, _TENTH),
+    "one-layer-sparser": _compared("active_share", {**_NO_NOISE, "trained": "first"}, {**_TENTH, "trained": "first"}),
+    "softmax-denser": _compared(
+        "active_share", {"loss": "softmax", **_BOTH_LAYERS, **_TENTH}, {"loss": "logistic", **_BOTH_LAYERS, **_TENTH}
+    ),
+}  # fmt: skip
+PREDICTIONS: dict[str, Prediction] = PREDICTIONS_OF_PURE_NOISE

@@ -15,8 +15,9 @@ deviation.
 
 The paper's 25 % and 104 neurons without noise are those of the first five epochs. Once the rate is halved, fewer
 neurons become silent: with p = 0.1 the activity levels off at 9 % instead of 6 %, with the paper's 222 neurons, and
-without noise it returns to 29 %. At a constant rate (`drops: ""`) it reaches 6 %, with more than 222 neurons. No
-reading that we tried gives all four numbers.
+without noise it returns to 29 %. At a constant rate (`drops: ""`) it reaches 6 %, with more than 222 neurons. Larger
+initial weights come closer to all four numbers: with `init_scale` 3, one seed gives 25 % and 87 neurons without noise,
+7.5 % and 223 neurons with p = 0.1.
 """
 
 from collections.abc import Iterator

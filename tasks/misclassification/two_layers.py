@@ -67,12 +67,12 @@ class Response:
 
 def initial_layers(lanes: Lanes[P]) -> dict[str, Tensor]:
     p = lanes.shape
-    w = _uniform(lanes, "w", p.dim, p.width) * lanes.column("init_scale")
-    b = _uniform(lanes, "b", 1, p.width) * lanes.column("bias_scale")
-    c = _uniform(lanes, "c") * lanes["bias_scale"]
+    w = uniform(lanes, "w", p.dim, p.width) * lanes.column("init_scale")
+    b = uniform(lanes, "b", 1, p.width) * lanes.column("bias_scale")
+    c = uniform(lanes, "c") * lanes["bias_scale"]
     return {
         "w": w if p.biases == "none" else torch.cat([w, b], dim=1),  # l d m: a column per neuron
-        "a": _uniform(lanes, "a", p.width) * lanes.column("output_scale", 1),  # l m
+        "a": uniform(lanes, "a", p.width) * lanes.column("output_scale", 1),  # l m
         "c": c if p.biases == "both" else torch.zeros_like(c),  # l
     }
 
@@ -213,6 +213,6 @@ def _outputs(s: State, r: Tensor) -> Tensor:
     return torch.baddbmm(s["c"][:, None, None], s["a"][:, None], r.mT)[:, 0]
 
 
-def _uniform(lanes: Lanes[P], name: str, *size: int) -> Tensor:
+def uniform(lanes: Lanes[P], name: str, *size: int) -> Tensor:
     """Uniform numbers with mean 0 and variance 1."""
     return (2 * lanes.uniform(name, *size) - 1) * math.sqrt(3)

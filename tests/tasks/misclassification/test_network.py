@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.misclassification.gaussian import gaussian_inputs
-from mislabel.tasks.misclassification.network import Params, task
+from mislabel.tasks.misclassification.network import Params, conflicts, task
 from mislabel.tasks.pack import Frame, Pack
 
 SETTINGS: dict[str, Any] = {
@@ -22,6 +22,8 @@ HINGE = Params(**SETTINGS, learning_rate=0.05, noise_rate=1.0, loss="hinge", bia
 FIRST = Params(
     **SETTINGS, learning_rate=0.2, noise_rate=0.1, hinge_offset=0.5, loss="hinge", biases="hidden", trained="first"
 )
+
+DEEP = Params(**SETTINGS, learning_rate=0.02, noise_rate=0.8, biases="none", depth=4, loss="logistic", init_scale=0.7)
 
 
 def frames_of(settings: Sequence[Params], seeds: Sequence[int]) -> list[Frame]:
@@ -48,9 +50,14 @@ class Plain:
         self.a = start("a", p.output_scale, p.width)
         self.b = start("b", p.bias_scale if p.biases != "none" else 0.0, p.width)
         self.c = start("c", p.bias_scale if p.biases == "both" else 0.0)
+        self.v = start("v", p.init_scale, p.depth - 2, p.width, p.width)
 
     def hidden(self, x: Tensor) -> Tensor:
-        return self.w.T @ x + self.b
+        """The preactivations of the last hidden layer."""
+        h = self.w.T @ x + self.b
+        for layer in self.v:
+            h = layer.T @ torch.relu(h)
+        return h
 
     def output(self, x: Tensor) -> Tensor:
         return self.a @ torch.relu(self.hidden(x)) + self.c
@@ -67,6 +74,8 @@ class Plain:
         trained = [self.w]
         if p.biases != "none":
             trained.append(self.b)
+        if p.depth > 2:
+            trained.append(self.v)
         if p.trained == "both":
             trained.append(self.a)
             if p.biases == "both":
@@ -74,6 +83,26 @@ class Plain:
         y = torch.sign(x[0]) * (-1 if self.flips[step] else 1)
         for leaf, gradient in zip(trained, torch.autograd.grad(self.loss(x, y, p.smoothing / 2), trained), strict=True):
             leaf.data -= p.learning_rate * gradient
+
+    def norms(self) -> Tensor:
+        """The norm of each layer, the first one with its biases."""
+        first = torch.cat([self.w.flatten(), self.b])
+        return torch.stack([part.norm() for part in (first, *self.v, self.a)]).detach()
+
+    def shrinks(self, x: Tensor) -> bool:
+        """Whether a step on x with the wrong label lowers the norm of every layer, all of which are trained."""
+        layers, before = [self.w, self.b, self.v, self.a], self.norms()
+        with torch.enable_grad():
+            loss = self.loss(x, -torch.sign(self.output(x)).detach(), 0)
+            gradients = torch.autograd.grad(loss, layers, allow_unused=True)
+        kept = [layer.data.clone() for layer in layers]
+        for layer, gradient in zip(layers, gradients, strict=True):
+            if gradient is not None and not (layer is self.b and self.params.biases == "none"):
+                layer.data -= self.params.learning_rate * gradient
+        after = self.norms()
+        for layer, value in zip(layers, kept, strict=True):
+            layer.data = value
+        return bool((after < before).all())
 
     @torch.no_grad()
     def metrics(self) -> dict[str, Any]:
@@ -91,6 +120,8 @@ class Plain:
             "active_neurons": fires.sum(dim=1).mean(),
             "active_share": fires.mean(),
             "dead_neurons": (fires.sum(dim=0) == 0).sum(),
+            "shrinking_share": torch.tensor([float(self.shrinks(x)) for x in self.test_x[f != 0]]).double().mean(),
+            "layer_norm": self.norms(),
             "first_norm": self.w.square().sum().sqrt(),
             "output_norm": self.a.square().sum().sqrt(),
             "bias_norm": self.b.square().sum().sqrt(),
@@ -104,7 +135,7 @@ class Plain:
         }
 
 
-@pytest.mark.parametrize("params", [BIASED, HINGE, FIRST], ids=["biases", "hinge without biases", "first layer"])
+@pytest.mark.parametrize("params", [BIASED, HINGE, FIRST, DEEP], ids=["biases", "hinge", "first layer", "deep"])
 def test_a_run_trains_like_autograd_on_one_sample_at_a_time(params: Params) -> None:
     seeds = [3, 4]
     frames = frames_of([params] * 2, seeds)
@@ -175,3 +206,22 @@ def test_weights_vanish_faster_with_the_hinge_than_with_cross_entropy() -> None:
         for loss in ("hinge", "logistic")
     )
     assert interval(hinge)[1] < 0.1 * interval(logistic)[0]
+
+
+@pytest.mark.parametrize("depth", [2, 3, 5])
+def test_a_small_step_with_a_wrong_label_lowers_the_norm_of_every_layer(depth: int) -> None:
+    """Theorem 1. A large step does not."""
+    shared: dict[str, Any] = {"dim": 6, "width": 12, "depth": depth, "biases": "none", "steps": 1, "frames": 2}
+    small, large = (
+        frames_of([Params(**shared, learning_rate=rate, precision="float64")] * 8, range(8))[0].metrics
+        for rate in (1e-7, 10.0)
+    )
+    assert (small["shrinking_share"] > 0.99).all()
+    assert (large["shrinking_share"] < 0.5).all()
+
+
+def test_deep_networks_with_biases_are_refused() -> None:
+    assert list(conflicts(Params())) == []
+    (message,) = conflicts(Params(depth=3))
+    assert message == "biases: a network with 3 layers can't have biases here; set biases to none"
+    assert len(list(conflicts(Params(depth=3, trained="first")))) == 2
