@@ -78,8 +78,3 @@ def final_alignment(
     """
     across = _floats(init_scale) ** 2 * _floats(step_size)
     return _floats((1 + across * _floats(width) / _floats(target_norm)) ** -0.5)
-
-
-def refined_error_bound(alpha: ArrayLike, given_error: ArrayLike, zeta: ArrayLike) -> Floats:
-    """Theorem 2's bound on ‖ỹ − y*‖/√n, from the error of the given labels and the network's own error ζ."""
-    return (1 - _floats(alpha)) * _floats(given_error) + _floats(alpha) * _floats(zeta)

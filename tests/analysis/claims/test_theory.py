@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from mislabel.analysis.claims.clean_priority import first_gradient_ratio
 from mislabel.analysis.claims.label_noise_sgd import small_norm_bound, small_norm_step
 from mislabel.analysis.claims.misclassification import _HINGE_LEVEL, _LOGISTIC_LEVEL
-from mislabel.analysis.claims.self_labeling import recoverable_corruption, refined_over_given_error
 from mislabel.tasks.clean_priority.angles import _wide_angles, _wide_gradient_angle
 from mislabel.tasks.label_noise_sgd.linear import Params, _theory_escape_step
 from mislabel.tasks.lanes import Lanes
@@ -119,30 +118,3 @@ def test_noisy_gradients_are_split_over_the_other_classes() -> None:
 def test_a_neuron_keeps_a_larger_norm_with_cross_entropy_than_with_the_hinge_loss() -> None:
     assert pytest.approx(1 / 30) == _HINGE_LEVEL
     assert pytest.approx(30**-0.5) == _LOGISTIC_LEVEL
-
-
-def test_the_error_of_refined_labels_is_that_of_a_simulation() -> None:
-    alpha, corruption = 0.8, 0.2
-    wrong = np.random.default_rng(0).permutation(100) < 100 * corruption
-    refined = (1 - alpha) * wrong + alpha * wrong.mean()
-    found = np.linalg.norm(refined) / np.linalg.norm(wrong)
-    assert refined_over_given_error(alpha, corruption) == pytest.approx(found)
-    assert predictions.refined_error_bound(0.75, 0.4, 0.1) == pytest.approx(0.175)
-
-
-@given(alpha=st.floats(0.5, 1), share=st.floats(0, 1))
-def test_two_classes_are_recovered_below_the_recoverable_corruption(alpha: float, share: float) -> None:
-    truth, wrong = -0.5, 0.5
-    mean = (1 - share) * truth + share * wrong
-    refined = (1 - alpha) * wrong + alpha * mean
-    bound = recoverable_corruption(alpha)
-    if abs(share - bound) > 1e-9:
-        assert (abs(refined - truth) < abs(refined - wrong)) == (share < bound)
-
-
-def test_with_more_classes_less_can_be_recovered() -> None:
-    shares = [float(recoverable_corruption(0.95, classes)) for classes in (2, 3, 5)]
-    assert shares == sorted(shares, reverse=True)
-    assert shares[-1] > 0
-    assert recoverable_corruption(0.4) == 0
-    assert recoverable_corruption(0.0) == 0

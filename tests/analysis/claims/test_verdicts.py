@@ -86,14 +86,6 @@ def test_the_slowest_step_size_decides_lemma_3_3(holds: bool) -> None:
     assert verdict("label-noise-sgd/lemma33", "Lemma 3.3", TableSweep(rows)) == expected(holds)
 
 
-@BOTH
-def test_middle_weights_of_mixup_are_best(holds: bool) -> None:
-    rows = [
-        {"mixup_weight": weight, "knn_accuracy": 0.6 if (weight == 0.5) == holds else 0.5} for weight in (0.1, 0.5, 0.9)
-    ]
-    assert verdict("self-labeling/sensitivity", "Beyond", TableSweep(rows)) == expected(holds)
-
-
 @pytest.mark.parametrize(
     ("experiment", "beginning", "run", "found"),
     [
