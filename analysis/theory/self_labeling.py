@@ -69,7 +69,7 @@ def initial_misfit_bound(samples: int) -> float:
 
 
 def clustered_error(corruption: ArrayLike, separation: ArrayLike = 1.0) -> Floats:
-    """|f − y*| of a trained network for two classes, if crops equal their samples: f is the mean label, wrong by ρ·δ."""
+    """|f − y*| of a trained network for two classes, if crops are equal: f is the mean label, wrong by ρ·δ."""
     return _floats(corruption) * _floats(separation)
 
 

@@ -3,8 +3,9 @@
 Zhou, Xiong, Yuan, Hoi, Algorithm 1, based on MoCo. An encoder f is trained by SGD to recognize which keys, encoded by
 its moving average g, come from the same image as a query. The loss (Eq. 9) is (1 − λ)·L_c of the queries with one-hot
 labels plus λ·L_c of virtual queries with labels over all keys, refined by the query's positive (Eqs. 5 and 8). Class
-labels are not used in training, except by the control `refinery: classes`. Claims: p and q of the refinery and momentum mixup each raise the accuracy of nearest
-neighbours and of a linear probe; λ near ½ is best; momentum mixup beats vanilla mixup.
+labels are not used in training, except by the control `refinery: classes`. Claims: p and q of the refinery and momentum
+mixup each raise the accuracy of nearest neighbours and of a linear probe; λ near ½ is best; momentum mixup beats
+vanilla mixup.
 
 Which method a run is: `refinery: none, mixup: none` is MoCo on the shared key set (so is λ = 0, step for step).
 `refinery: none` with a mixup is a row of Table 6. `mixup: none` are the rows of Table 4 without mixup; there the second
@@ -78,8 +79,8 @@ class Params(Evaluation, ImageTraining):
     refinery: str = shape(
         "both",
         choices=(*REFINERIES, *CONTROLS),
-        help="which of p and q refine labels of virtual queries (Eq. 5); or a control with as much mass on the positive "
-        "as with both, and the rest on keys of the true class (classes) or on all other keys (uniform)",
+        help="which of p and q refine labels of virtual queries (Eq. 5); or a control with as much mass on the "
+        "positive as with both, and the rest on keys of the true class (classes) or on all other keys (uniform)",
     )
     mixup: str = shape(
         "momentum", choices=MIXUPS, help="mix queries (Eq. 8) with queries (vanilla), positives, or nothing"

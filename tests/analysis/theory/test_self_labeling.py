@@ -78,7 +78,7 @@ def test_bounds_scale_as_printed() -> None:
 def test_the_example_of_theorem_1_has_a_gap_that_grows_with_the_error_of_the_label() -> None:
     given_label, truth = np.array([0.4, 0.4, 0.2]), np.array([0.45, 0.45, 0.1])
     gap = theory.label_risk_gap(given_label, truth)
-    # Twice (y*₀ − y₀)·log(y₀/(1 − 2y₀)) as in Appendix C.1; the cross entropy's sign, which is missing there, makes it negative.
+    # Twice (y*₀ − y₀)·log(y₀/(1 − 2y₀)) as in Appendix C.1. It is negative, because the cross entropy has a minus sign.
     assert gap == pytest.approx(-2 * 0.05 * math.log(2))
     nearer = theory.label_risk_gap(given_label, (given_label + truth) / 2)
     assert abs(nearer) == pytest.approx(abs(gap) / 2)

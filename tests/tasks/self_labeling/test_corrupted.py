@@ -237,9 +237,8 @@ def test_refined_labels_satisfy_the_bound_of_theorem_2() -> None:
 
 def test_samples_are_two_radii_apart_and_stay_as_they_are_if_they_were_before() -> None:
     params = Params(samples=6, dim=4, radius=0.3)
-    apart, free = (
-        _data(Lanes([replace(params, centres=centres)] * 50, range(50))).centres for centres in ("separated", "independent")
-    )
+    kinds = [replace(params, centres=kind) for kind in ("separated", "independent")]
+    apart, free = (_data(Lanes([each] * 50, range(50))).centres for each in kinds)
     distance = torch.stack([torch.pdist(each).min() for each in free])
     assert 0 < (distance < 0.6).sum() < 50
     assert all(torch.pdist(each).min() >= 0.6 for each in apart)
@@ -247,7 +246,9 @@ def test_samples_are_two_radii_apart_and_stay_as_they_are_if_they_were_before() 
     torch.testing.assert_close(apart.norm(dim=2), torch.ones(50, 6))
 
 
-@pytest.mark.parametrize(("dim", "angle", "share"), [(2, 1.0, 1 / np.pi), (3, 1.0, (1 - np.cos(1.0)) / 2), (20, np.pi / 2, 0.5)])
+@pytest.mark.parametrize(
+    ("dim", "angle", "share"), [(2, 1.0, 1 / np.pi), (3, 1.0, (1 - np.cos(1.0)) / 2), (20, np.pi / 2, 0.5)]
+)
 def test_the_share_of_a_cap_is_known_in_two_and_three_dimensions(dim: int, angle: float, share: float) -> None:
     assert cap_share(angle, dim) == pytest.approx(share, rel=2e-3)
 
