@@ -7,7 +7,7 @@ import pandas as pd
 
 from mislabel.analysis.claims.claim import Measure, Values
 from mislabel.analysis.claims.measures import by_cell, difference, final, one, paired, ratio, rows, trained_runs
-from mislabel.analysis.statistics.estimate import at_end, at_step
+from mislabel.analysis.statistics.estimate import at_end
 from mislabel.analysis.statistics.tables import Where
 from mislabel.analysis.sweep import Sweep
 from mislabel.analysis.theory import self_labeling as theory
@@ -149,9 +149,9 @@ def _is_1(metric: str) -> Callable[[pd.DataFrame], pd.Series]:
 def _initial_misfit(sweep: Sweep) -> Values:
     """‖f(W₀) − y‖/√n over √(log K). Crops are equal, so that ỹ − f = (1 − α)·(y − f)."""
     where = {"alpha": _TRAINED[0], "radius": 0.0}
-    misfit = np.sqrt(2 * at_step(sweep, "train_loss", 0, where)) / (1 - _TRAINED[0])
+    start = sweep.read("curves", ["seed", "train_loss"], {**where, "step": 0}).set_index("seed")["train_loss"]
     samples = int(sweep.read("runs", ["samples"], where)["samples"].iloc[0])
-    return one(misfit / theory.initial_misfit_bound(samples))
+    return one(np.sqrt(2 * start) / (1 - _TRAINED[0]) / theory.initial_misfit_bound(samples))
 
 
 def _path_deviation(sweep: Sweep) -> Values:
