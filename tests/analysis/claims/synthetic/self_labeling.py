@@ -161,6 +161,10 @@ TABLES: dict[str, Make] = {
     "controls-labels-beat-uniform-ones": _distances({"refinery": "both"}),
     "refined-labels-favour-the-class": _values(_CELLS["same"], {"label_class_lift": 0.1}, {"label_class_lift": 0.0}),
     "refined-labels-beat-uniform-ones": _distances(_CELLS["same"]),
+    "imagenet-labels-favour-the-class": _values(
+        {**_CELLS["single"], "steps": 200}, {"label_class_lift": 0.1}, {"label_class_lift": 0.0}
+    ),
+    "imagenet-labels-beat-uniform-ones": _distances({**_CELLS["single"], "steps": 200}),
     **{
         f"table2-{word}-{views}-{epochs}": _number(
             f"table2-{word}-{views}-{epochs}", "probe_accuracy", steps=steps, **{**_CELLS[word], "mixup_views": views}
