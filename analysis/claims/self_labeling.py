@@ -111,7 +111,8 @@ def _over_4_rho(metric: str) -> Callable[[pd.DataFrame], pd.Series]:
 
 def _entrywise(runs: pd.DataFrame) -> pd.Series:
     """The largest error on unseen crops over 4ρ + δ/8, the bound of the proof's step 2."""
-    return runs["largest_test_error"] / (theory.clustered_error_bound(runs["corruption"]) + runs["separation"] / 8)
+    bound: pd.Series = runs["separation"] / 8 + theory.clustered_error_bound(runs["corruption"])
+    return runs["largest_test_error"] / bound
 
 
 def _label_error(runs: pd.DataFrame) -> pd.Series:

@@ -130,7 +130,8 @@ def label_quality(labels: Tensor, query_classes: Tensor, key_classes: Tensor, cl
     chance = (same.sum(dim=2) - 1) / (labels.shape[2] - 1)  # l s: share of the other keys that are of the query's class
 
     def distance(some: Tensor) -> Tensor:
-        return (some - ideal).norm(dim=2).mean(dim=1)
+        found: Tensor = (some - ideal).norm(dim=2).mean(dim=1)
+        return found
 
     return {
         "label_distance": distance(labels),

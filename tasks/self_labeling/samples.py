@@ -40,7 +40,8 @@ def crops(lanes: Lanes[Any], centres: Tensor, name: str, count: int, step: int =
     share = lanes.uniform(f"{name}.radius", samples, count, 1, steps=steps)[:, 0] ** (1 / (d - 1))
     # A chord of length r spans an angle of 2·arcsin(r/2).
     angle = 2 * (lanes.column("radius", 3) * share / 2).asin()
-    return (angle.cos() * centre + angle.sin() * tangent).flatten(1, 2)
+    found: Tensor = angle.cos() * centre + angle.sin() * tangent
+    return found.flatten(1, 2)
 
 
 def least_distance(centres: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ _REGIME: dict[str, Any] = {
     "corruption": 0.025, "separation": 0.9, "samples": 4, "crops": 40, "step_size": 0.3, "step": 15_000,
     "given_label_error": 0.14, "smallest_eigenvalue": 0.2,
 }  # fmt: skip
-_LIMITS = [
+_LIMITS: list[dict[str, Any]] = [
     {"positive": positive, "classes": classes, "radius": 0.6 if classes == 2 else 0.5}
     for positive, classes in (("other", 2), ("fixed", 2), ("centre", 2), ("other", 5))
 ]
