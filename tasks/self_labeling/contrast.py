@@ -6,6 +6,10 @@ g(b̄))/τ). With the minus sign of the paper's Eq. 1, the least similar keys wo
 
 The refinery mixes one-hot labels with p, the similarity of the positive x̃_i to every key, and q, the same without x̃_i
 itself, which would dominate. Either may be left out and is then left out of z too.
+
+Two controls show how good refined labels could be and what any smoothing gives. Both leave the mass on the positive as
+the refinery chooses it. `classes` spreads the rest equally over the other keys of the query's class, `uniform` over all
+other keys.
 """
 
 from dataclasses import dataclass
@@ -15,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 REFINERIES = ("none", "p", "q", "both")
+CONTROLS = ("classes", "uniform")
 
 
 def unit(x: Tensor) -> Tensor:
@@ -91,13 +96,26 @@ def refined(logits: Tensor, sharpness: Tensor, confidence: Tensor, kind: str = "
     return Refined(labels / z[:, :, None], p_weight / z, q_weight / z)
 
 
+def spread(labels: Tensor, keys: Tensor) -> Tensor:
+    """Labels with the same mass on the positives, and the rest spread equally over other keys (l s k, true or false).
+
+    A query without such keys gets a one-hot label.
+    """
+    others = keys & ~torch.eye(*labels.shape[1:], dtype=torch.bool, device=labels.device)
+    count = others.sum(dim=2)
+    rest = torch.where(count > 0, 1 - labels.diagonal(dim1=1, dim2=2), 0)  # l s
+    found = others * (rest / count.clamp(min=1))[:, :, None]
+    found.diagonal(dim1=1, dim2=2).copy_(1 - rest)
+    return found
+
+
 @torch.no_grad()
 def label_quality(labels: Tensor, query_classes: Tensor, key_classes: Tensor, classes: int) -> dict[str, Tensor]:
     """Metrics of labels (l s k), whose rows sum to 1, for queries and keys with these classes (l s), (l k); (l) each.
 
     The ideal label y*_i of query i is uniform over the keys of its class, including its own positive, and 0 elsewhere:
     what Section 2 of the paper calls the soft label of semantic similarity. Theorem 1 bounds generalization by the mean
-    of ‖y_i − y*_i‖ over the queries. Training does not use the classes.
+    of ‖y_i − y*_i‖ over the queries. Training does not use the classes, except in the control `classes`.
 
     The i-th key is the i-th query's positive. Keys without a class have a negative number and match no query.
     """
@@ -109,8 +127,17 @@ def label_quality(labels: Tensor, query_classes: Tensor, key_classes: Tensor, cl
     by_class = labels.new_zeros(*labels.shape[:2], classes + 1).scatter_add_(2, column, labels)  # l s c+1
     mass = by_class.gather(2, query_classes[:, :, None])[:, :, 0]
     others = 1 - own.double()
+    chance = (same.sum(dim=2) - 1) / (labels.shape[2] - 1)  # l s: share of the other keys that are of the query's class
+
+    def distance(some: Tensor) -> Tensor:
+        found: Tensor = (some - ideal).norm(dim=2).mean(dim=1)
+        return found
+
     return {
-        "label_distance": (labels - ideal).norm(dim=2).mean(dim=1),
+        "label_distance": distance(labels),
+        "uniform_distance": distance(spread(labels, torch.ones_like(same))),
+        "classes_distance": distance(spread(labels, same)),
+        "label_class_lift": ((mass - own - others * chance).sum(dim=1) / others.sum(dim=1)).to(labels.dtype),
         "label_class_mass": mass.mean(dim=1),
         "label_others_class_mass": ((mass - own).double().sum(dim=1) / others.sum(dim=1)).to(labels.dtype),
         "label_agreement": (by_class.argmax(dim=2) == query_classes).to(labels.dtype).mean(dim=1),

@@ -11,9 +11,9 @@ Readings: the theorem only requires a positive to lie within ε of the sample. H
 every step (`other`), a new crop, drawn at every step (`fresh`) or once (`fixed`), the sample itself (`centre`), or x
 (`same`), which is gradient descent on the given labels with a step size 1 - α times as large. In the end the network
 memorizes the given labels; `other` prevents it best. `centre` diverges if ε is large (0.6): f is larger there than on
-the crops around it and reinforces itself. Labels are equally spaced around 0. Samples are independent and uniform on
-the sphere (Definition 1 requires them to be 2ε apart: centre_distance). Crops are uniform in a ball of the tangent
-space. ρ is rounded down to whole crops of each sample.
+the crops around it and reinforces itself. Labels are equally spaced around 0. Samples are uniform on the sphere, at
+least 2ε apart as Definition 1 requires: a sample that is too close to an earlier one is drawn again (`separated`).
+Crops are uniform in a ball of the tangent space. ρ is rounded down to whole crops of each sample.
 """
 
 import math
@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from mislabel.tasks.lanes import Lanes, once
 from mislabel.tasks.parameters import knob, shape
+from mislabel.tasks.self_labeling import samples
 from mislabel.tasks.task import Metric, State, Task
 from mislabel.tasks.training import Training
 
@@ -48,6 +49,12 @@ class Params(Training):
         choices=("other", "fresh", "fixed", "centre", "same"),
         help="positive x̃: another training crop of the sample (drawn at every step), a new crop at every step, a new "
         "crop drawn once, the sample itself, or x",
+    )
+    centres: str = shape(
+        "separated",
+        choices=("separated", "independent"),
+        help="samples on the sphere: at least 2ε apart (Definition 1), or independent of each other",
+        earlier="independent",
     )
     corruption: float = knob(
         0.2,
@@ -76,6 +83,9 @@ def conflicts(params: Params) -> Iterable[str]:
         yield f"separation: {text}; make it at most {2 / (params.classes - 1):g}"
     if params.positive == "other" and params.crops < 2:
         yield "crops: a single crop has no other; make it at least 2"
+    if params.centres == "separated" and not samples.has_room(params.samples, params.dim, params.radius):
+        text = f"{params.samples} samples on a sphere in {params.dim} dimensions have no room to be 2ε"
+        yield f"radius: {text} = {2 * params.radius:g} apart; make it smaller, or centres independent"
 
 
 METRICS = {
@@ -86,13 +96,16 @@ METRICS = {
     "recovery_step": Metric("first step at which recovered_share is 1", may_be_absent=True),
     "train_loss": Metric("mean of ½(ỹ − f)² over the training crops"),
     "train_error": Metric("‖f − y*‖/√n on the training crops: distance of the outputs from the true labels"),
+    "largest_train_error": Metric("largest |f − y*| on the training crops"),
     "train_accuracy": Metric("share of training crops on which f is nearest to the true label"),
     "memorized_share": Metric("share of crops with a wrong label on which f is nearest to it", may_be_absent=True),
     "test_error": Metric("‖f − y*‖/√n on the test crops"),
+    "largest_test_error": Metric("largest |f − y*| on the test crops"),
     "test_accuracy": Metric("share of test crops on which f is nearest to the true label"),
     "weight_distance": Metric("Frobenius distance of W from its initial value"),
     "smallest_eigenvalue": Metric("λ(C) of Assumption 2, with the mean over initial neurons as the expectation"),
     "centre_distance": Metric("smallest distance between two samples"),
+    "centre_norm": Metric("‖C‖: largest singular value of the matrix of samples"),
     "true_label": Metric("true label y* of each training crop", per="crop"),
     "given_label": Metric("given label y of each training crop", per="crop"),
     "refined_label": Metric("refined label ỹ of each training crop", per="crop"),
@@ -140,6 +153,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     data, w, step = _data(lanes), s["w"], int(s["step"][0])
     f, test_f = _predicted(lanes, w, data.x), _predicted(lanes, w, data.test_x)
     truth, given = _label(lanes, data.truth), _label(lanes, data.given)
+    error, test_error = f - truth, test_f - _label(lanes, data.test_truth)
     refined = _refined(lanes, data, given, w, f, _others(lanes, range(step, step + 1))[0], step)
     recovered, wrong = _nearest(lanes, refined) == data.truth, data.given != data.truth
     return {
@@ -149,14 +163,17 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "wrong_recovered_share": _share_of(recovered, wrong),
         "recovery_step": torch.where(recovered.all(dim=1) & s["recovery_step"].isnan(), step, s["recovery_step"]),
         "train_loss": (refined - f).square().mean(dim=1) / 2,
-        "train_error": _root_mean_square(f - truth),
+        "train_error": _root_mean_square(error),
+        "largest_train_error": error.abs().amax(dim=1),
         "train_accuracy": (_nearest(lanes, f) == data.truth).to(w.dtype).mean(dim=1),
         "memorized_share": _share_of(_nearest(lanes, f) == data.given, wrong),
-        "test_error": _root_mean_square(test_f - _label(lanes, data.test_truth)),
+        "test_error": _root_mean_square(test_error),
+        "largest_test_error": test_error.abs().amax(dim=1),
         "test_accuracy": (_nearest(lanes, test_f) == data.test_truth).to(w.dtype).mean(dim=1),
         "weight_distance": (w - data.start).norm(dim=(1, 2)),
         "smallest_eigenvalue": data.smallest_eigenvalue,
-        "centre_distance": _least_distance(data.centres),
+        "centre_distance": samples.least_distance(data.centres),
+        "centre_norm": torch.linalg.matrix_norm(data.centres, ord=2),
         "true_label": truth,
         "given_label": given,
         "refined_label": refined,
@@ -170,7 +187,7 @@ def _refined(lanes: Lanes[Params], data: Data, given: Tensor, w: Tensor, f: Tens
     if positive == "other":
         predicted = f.gather(1, other)
     elif positive == "fresh":
-        predicted = _predicted(lanes, w, _crops(lanes, data.centres, "positive", crops, step))
+        predicted = _predicted(lanes, w, samples.crops(lanes, data.centres, "positive", crops, step))
     elif positive == "fixed":
         assert data.fixed is not None
         predicted = _predicted(lanes, w, data.fixed)
@@ -241,17 +258,11 @@ def _share_of(right: Tensor, among: Tensor) -> Tensor:
     return (right & among).double().sum(dim=1) / among.double().sum(dim=1)
 
 
-def _least_distance(centres: Tensor) -> Tensor:
-    distance: Tensor = (centres[:, :, None] - centres[:, None]).norm(dim=3)
-    itself = torch.eye(centres.shape[1], dtype=torch.bool, device=centres.device)
-    return distance.masked_fill(itself, torch.inf).amin(dim=(1, 2))
-
-
 @once
 def _data(lanes: Lanes[Params]) -> Data:
     p = lanes.shape
     start = lanes.normal("w", p.width, p.dim) * lanes.column("init_scale")
-    centres = functional.normalize(lanes.normal("centres", p.samples, p.dim), dim=2)
+    centres = samples.centres(lanes)
     z = torch.bmm(start, centres.mT)  # l k K
     slopes = _slope(lanes, z, _activated(lanes, z))
     covariance = torch.bmm(centres, centres.mT) * torch.bmm(slopes.mT, slopes) / p.width
@@ -264,9 +275,9 @@ def _data(lanes: Lanes[Params]) -> Data:
     return Data(
         start=start,
         centres=centres,
-        x=_crops(lanes, centres, "train", p.crops),
-        test_x=_crops(lanes, centres, "test", p.test_crops),
-        fixed=_crops(lanes, centres, "positive", p.crops) if p.positive == "fixed" else None,
+        x=samples.crops(lanes, centres, "train", p.crops),
+        test_x=samples.crops(lanes, centres, "test", p.test_crops),
+        fixed=samples.crops(lanes, centres, "positive", p.crops) if p.positive == "fixed" else None,
         truth=truth,
         test_truth=classes.repeat_interleave(p.test_crops).expand(len(lanes), -1),
         given=torch.where(wrong.repeat(1, p.samples), (truth + shift) % p.classes, truth),
@@ -279,18 +290,6 @@ def _smallest_eigenvalue(matrices: Tensor) -> Tensor:
     finite = matrices.isfinite().all(dim=(1, 2))
     smallest = torch.linalg.eigvalsh(torch.where(finite[:, None, None], matrices, 0.0))[:, 0]
     return torch.where(finite, smallest, torch.nan)
-
-
-def _crops(lanes: Lanes[Params], centres: Tensor, name: str, count: int, step: int = 0) -> Tensor:
-    """`count` crops of each sample, sorted by sample; (l, K · count, d)."""
-    d, samples, steps = lanes.shape.dim, lanes.shape.samples, range(step, step + 1)
-    centre = centres[:, :, None]  # l K 1 d
-    way = lanes.normal(name, samples, count, d, steps=steps)[:, 0]  # l K count d
-    tangent = functional.normalize(way - (way * centre).sum(dim=3, keepdim=True) * centre, dim=3)
-    share = lanes.uniform(f"{name}.radius", samples, count, 1, steps=steps)[:, 0] ** (1 / (d - 1))
-    # A chord of length r spans an angle of 2·arcsin(r/2).
-    angle = 2 * (lanes.column("radius", 3) * share / 2).asin()
-    return (angle.cos() * centre + angle.sin() * tangent).flatten(1, 2)
 
 
 _SMALL = {"samples": 3, "crops": 6, "test_crops": 2, "dim": 4, "width": 8}

@@ -3,12 +3,15 @@
 Zhou, Xiong, Yuan, Hoi, Algorithm 1, based on MoCo. An encoder f is trained by SGD to recognize which keys, encoded by
 its moving average g, come from the same image as a query. The loss (Eq. 9) is (1 − λ)·L_c of the queries with one-hot
 labels plus λ·L_c of virtual queries with labels over all keys, refined by the query's positive (Eqs. 5 and 8). Class
-labels are not used in training. Claims: p and q of the refinery and momentum mixup each raise the accuracy of nearest
-neighbours and of a linear probe; λ near ½ is best; momentum mixup beats vanilla mixup.
+labels are not used in training, except by the control `refinery: classes`. Claims: p and q of the refinery and momentum
+mixup each raise the accuracy of nearest neighbours and of a linear probe; λ near ½ is best; momentum mixup beats
+vanilla mixup.
 
 Which method a run is: `refinery: none, mixup: none` is MoCo on the shared key set (so is λ = 0, step for step).
 `refinery: none` with a mixup is a row of Table 6. `mixup: none` are the rows of Table 4 without mixup; there the second
-term has the query itself, or its strong view, with refined labels.
+term has the query itself, or its strong view, with refined labels. `refinery: classes` and `refinery: uniform` are not
+in the paper. They are controls for `refinery: both`: labels with the same mass on the query's positive, and the rest on
+keys of the query's true class, or equally on all other keys.
 
 Readings. The positive's similarity to keys uses the features of g, because Algorithm 1 computes no others. So x̃ has the
 largest possible similarity to itself, which is why q is needed. θ and the partner k are drawn independently for each
@@ -24,7 +27,7 @@ omits p or q if it is switched off.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -37,7 +40,7 @@ from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.self_labeling import contrast
 from mislabel.tasks.self_labeling.batches import AUGMENTATIONS, Batches, crop_sizes, loaded, scaled
-from mislabel.tasks.self_labeling.contrast import REFINERIES, Refined, log_similarity, unit
+from mislabel.tasks.self_labeling.contrast import CONTROLS, REFINERIES, Refined, log_similarity, unit
 from mislabel.tasks.self_labeling.encoders import ENCODERS, LAYERED, Encoder, encoder, loadable
 from mislabel.tasks.self_labeling.evaluation import METRICS as FEATURE_METRICS
 from mislabel.tasks.self_labeling.evaluation import Evaluation, feature_metrics, noisy_labels
@@ -73,7 +76,12 @@ class Params(Evaluation, ImageTraining):
     )
     view_size: int = shape(0, at_least=0, help="height and width of views in pixels; 0: those of the images")
     dictionary: int = shape(4096, at_least=1, help="queue size b: keys in addition to the batch's positives")
-    refinery: str = shape("both", choices=REFINERIES, help="which of p and q refine labels of virtual queries (Eq. 5)")
+    refinery: str = shape(
+        "both",
+        choices=(*REFINERIES, *CONTROLS),
+        help="which of p and q refine labels of virtual queries (Eq. 5); or a control with as much mass on the "
+        "positive as with both, and the rest on keys of the true class (classes) or on all other keys (uniform)",
+    )
     mixup: str = shape(
         "momentum", choices=MIXUPS, help="mix queries (Eq. 8) with queries (vanilla), positives, or nothing"
     )
@@ -125,8 +133,13 @@ METRICS = {
     "key_similarity": Metric("mean cosine between a query and a key of the dictionary"),
     "label_distance": Metric("mean ‖ỹ − y*‖ over queries; the ideal y* is uniform over keys of the query's class"),
     "one_hot_distance": Metric("mean ‖y − y*‖ of the one-hot labels y"),
+    "uniform_distance": Metric("the same for labels with ỹ's mass on the positive and the rest on all other keys"),
+    "classes_distance": Metric("the same with the rest on the other keys of the query's class"),
     "label_class_mass": Metric("share of a refined label on keys of the query's class, mean over queries"),
     "label_others_class_mass": Metric("the same among the keys other than the positive", may_be_absent=True),
+    "label_class_lift": Metric(
+        "label_others_class_mass minus what labels that are uniform over the other keys have", may_be_absent=True
+    ),
     "label_agreement": Metric("share of queries whose own class has the largest share of the refined label"),
     "label_entropy": Metric("mean entropy of refined labels"),
     "label_confidence": Metric("mean largest entry of refined labels"),
@@ -195,7 +208,7 @@ def _losses(
         positives = unit(f.forward(g, x_tilde, training=True).outputs)
         keys = torch.cat([positives, state["keys"]], dim=1)
         mu = confidence(lanes["m1"], lanes["m2"], step, lanes.shape.steps)
-        labels = contrast.refined(log_similarity(positives, keys, tau), lanes["tau_prime"], mu, lanes.shape.refinery)
+        labels = _labels(lanes, log_similarity(positives, keys, tau), mu, batches.data, index, state["key_samples"])
     logits = log_similarity(unit(seen.outputs), keys, tau)
     plain = contrast.one_hot_loss(logits)
     virtual = plain
@@ -209,6 +222,27 @@ def _losses(
         virtual = torch.stack(losses).mean(dim=0)
     total = torch.lerp(plain, virtual, weight)
     return Losses(total, plain, virtual, positives, logits, labels, seen.buffers)
+
+
+def _labels(
+    lanes: Lanes[Params], logits: Tensor, mu: Tensor, data: Images, index: Tensor, key_samples: Tensor
+) -> Refined:
+    """Labels of the queries, from the similarity of their positives to the keys, or a control."""
+    kind = lanes.shape.refinery
+    labels = contrast.refined(logits, lanes["tau_prime"], mu, "both" if kind in CONTROLS else kind)
+    if kind not in CONTROLS:
+        return labels
+    queries, keys = _classes(data, index, key_samples)
+    same = queries[:, :, None] == keys[:, None, :]
+    over = same if kind == "classes" else torch.ones_like(same)
+    return replace(labels, labels=contrast.spread(labels.labels, over))
+
+
+def _classes(data: Images, index: Tensor, key_samples: Tensor) -> tuple[Tensor, Tensor]:
+    """The true classes of queries (l s) and keys (l k); those of keys from before the first step are negative."""
+    queries = data.train_y[index]
+    dictionary = torch.where(key_samples == _NO_SAMPLE, _NO_SAMPLE, data.train_y[key_samples])  # l b
+    return queries, torch.cat([queries, dictionary], dim=1)
 
 
 def _virtual(
@@ -260,9 +294,7 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
 
 def _quality(now: Losses, data: Images, index: Tensor, key_samples: Tensor) -> dict[str, Tensor]:
     """Metrics of the labels, from the true classes of queries and keys."""
-    queries = data.train_y[index]  # l s
-    dictionary = torch.where(key_samples == _NO_SAMPLE, _NO_SAMPLE, data.train_y[key_samples])  # l b
-    keys, k = torch.cat([queries, dictionary], dim=1), len(data.classes)
+    (queries, keys), k = _classes(data, index, key_samples), len(data.classes)
     labels = now.refined.labels, contrast.one_hot(now.logits)
     refined, plain = (contrast.label_quality(each, queries, keys, k) for each in labels)
     return refined | {"one_hot_distance": plain["label_distance"]}

@@ -36,8 +36,3 @@ def gradient_angle(input_angle: ArrayLike, hidden_layers: int, activation: str =
         for layer in range(hidden_layers + 1)
     ]
     return _floats(np.arccos(np.clip(np.mean(terms, axis=0), -1, 1)))
-
-
-def refined_error_bound(alpha: ArrayLike, given_error: ArrayLike, zeta: ArrayLike) -> Floats:
-    """Theorem 2's bound on ‖ỹ − y*‖/√n, from the error of the given labels and the network's own error ζ."""
-    return (1 - _floats(alpha)) * _floats(given_error) + _floats(alpha) * _floats(zeta)

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mislabel.analysis.claims.self_labeling import recoverable_corruption
+from mislabel.analysis.theory.self_labeling import recoverable_corruption, refined_error_bound
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Frame, Pack
-from mislabel.tasks.self_labeling.corrupted import Params, _crops, _data, _nearest, conflicts, task
-from tests.tasks import predictions
+from mislabel.tasks.self_labeling.corrupted import Params, _data, _nearest, conflicts, task
+from mislabel.tasks.self_labeling.samples import cap_share, crops
 
 pytestmark = pytest.mark.long
 
@@ -79,10 +79,10 @@ class Plain:
         if p.positive == "other":
             steps = range(self.step, self.step + 1)
             further = 1 + lanes.integers("other", p.crops - 1, len(self.x), steps=steps)[0, 0]
-            crops = self.x.view(p.samples, p.crops, -1)
-            return torch.stack([crops[i // p.crops, (i + by) % p.crops] for i, by in enumerate(further.tolist())])
+            by_sample = self.x.view(p.samples, p.crops, -1)
+            return torch.stack([by_sample[i // p.crops, (i + by) % p.crops] for i, by in enumerate(further.tolist())])
         at = self.step if p.positive == "fresh" else 0
-        return _crops(lanes, self.centres[None], "positive", p.crops, at)[0]
+        return crops(lanes, self.centres[None], "positive", p.crops, at)[0]
 
     def alpha(self) -> float:
         p = self.params
@@ -123,13 +123,16 @@ class Plain:
             "recovery_step": self.recovery_step,
             "train_loss": (refined - f).square().mean().item() / 2,
             "train_error": (f - self.y_true).square().mean().sqrt().item(),
+            "largest_train_error": (f - self.y_true).abs().max().item(),
             "train_accuracy": np.equal(self.classes(f), self.truth).mean(),
             "memorized_share": np.equal(self.classes(f), self.given)[wrong].mean(),
             "test_error": (test - test_label).square().mean().sqrt().item(),
+            "largest_test_error": (test - test_label).abs().max().item(),
             "test_accuracy": np.equal(self.classes(test), test_truth).mean(),
             "weight_distance": (self.w - self.start).square().sum().sqrt().item(),
             "smallest_eigenvalue": self.smallest_eigenvalue(),
             "centre_distance": min((a - b).norm().item() for i, a in enumerate(self.centres) for b in self.centres[:i]),
+            "centre_norm": np.linalg.svd(self.centres.numpy())[1].max(),
             "true_label": self.y_true.numpy(),
             "given_label": self.y.numpy(),
             "refined_label": refined.numpy(),
@@ -181,7 +184,7 @@ def test_crops_for_training_testing_and_positives_differ() -> None:
     lanes = Lanes([replace(SMALL, positive="fixed", test_crops=SMALL.crops)], [0])
     data = _data(lanes)
     assert data.fixed is not None
-    later = _crops(lanes, data.centres, "positive", SMALL.crops, step=1)
+    later = crops(lanes, data.centres, "positive", SMALL.crops, step=1)
     points = [data.x, data.test_x, data.fixed, later]
     assert all((one - other).abs().max() > 0.01 for i, one in enumerate(points) for other in points[:i])
 
@@ -228,8 +231,35 @@ def test_same_as_positive_is_gradient_descent_with_a_smaller_step_size() -> None
 def test_refined_labels_satisfy_the_bound_of_theorem_2() -> None:
     for frame in frames_of([replace(SMALL, positive="same")] * 3, range(3)):
         m = frame.metrics
-        bound = predictions.refined_error_bound(SMALL.alpha, m["given_label_error"], m["train_error"])
+        bound = refined_error_bound(SMALL.alpha, m["given_label_error"], m["train_error"])
         assert (m["label_error"] <= bound + 1e-12).all()
+
+
+def test_samples_are_two_radii_apart_and_stay_as_they_are_if_they_were_before() -> None:
+    params = Params(samples=6, dim=4, radius=0.3)
+    kinds = [replace(params, centres=kind) for kind in ("separated", "independent")]
+    apart, free = (_data(Lanes([each] * 50, range(50))).centres for each in kinds)
+    distance = torch.stack([torch.pdist(each).min() for each in free])
+    assert 0 < (distance < 0.6).sum() < 50
+    assert all(torch.pdist(each).min() >= 0.6 for each in apart)
+    torch.testing.assert_close(apart[distance >= 0.6], free[distance >= 0.6], rtol=0, atol=0)
+    torch.testing.assert_close(apart.norm(dim=2), torch.ones(50, 6))
+
+
+@pytest.mark.parametrize(
+    ("dim", "angle", "share"), [(2, 1.0, 1 / np.pi), (3, 1.0, (1 - np.cos(1.0)) / 2), (20, np.pi / 2, 0.5)]
+)
+def test_the_share_of_a_cap_is_known_in_two_and_three_dimensions(dim: int, angle: float, share: float) -> None:
+    assert cap_share(angle, dim) == pytest.approx(share, rel=2e-3)
+
+
+def test_samples_without_room_are_refused() -> None:
+    assert list(conflicts(Params(samples=6, dim=4, radius=0.3))) == []
+    assert list(conflicts(Params(samples=30, dim=4, radius=0.3))) == [
+        "radius: 30 samples on a sphere in 4 dimensions have no room to be 2ε = 0.6 apart; make it smaller, or centres "
+        "independent"
+    ]
+    assert list(conflicts(Params(samples=30, dim=4, radius=0.3, centres="independent"))) == []
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:
@@ -289,7 +319,7 @@ def test_given_labels_are_memorized_and_refined_ones_are_not_if_positives_differ
 
 @pytest.mark.claims
 def test_the_sample_itself_as_positive_hurts_if_crops_are_far_from_it() -> None:
-    last = claim(positive="centre", radius=0.9, alpha=0.95)
+    last = claim(positive="centre", radius=0.9, alpha=0.95, centres="independent")
     assert (last["label_error"] > last["given_label_error"]).all()
 
 

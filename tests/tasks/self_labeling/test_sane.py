@@ -250,6 +250,29 @@ def test_conflicting_settings_are_refused() -> None:
     assert "make mixup_views weak or strong" in said(replace(SMALL, crops="8"))
 
 
+@torch.no_grad()
+def test_controls_leave_the_positive_as_much_of_the_label_as_the_refinery() -> None:
+    state, step = trained(SMALL, 6), 6
+    found = {}
+    for kind in ("both", "classes", "uniform"):
+        lanes = Lanes([replace(SMALL, refinery=kind)], [3])
+        batches = Batches(lanes)
+        index = batches.at(step)
+        found[kind] = _losses(lanes, _encoder(lanes), state, batches, index, step).refined.labels[0]
+    own = found["both"].diagonal()
+    assert (own < 0.99).all()
+    torch.testing.assert_close(found["uniform"].diagonal(), own)
+    torch.testing.assert_close(found["uniform"].amin(dim=1), (1 - own) / (found["both"].shape[1] - 1))
+    classes = batches.data.train_y
+    for i, label in enumerate(found["classes"]):
+        keys = torch.cat([index[0], state["key_samples"][0]])
+        same = torch.tensor([k >= 0 and classes[k] == classes[index[0, i]] for k in keys.tolist()])
+        assert label[~same].sum() == 0
+        assert label.sum().item() == pytest.approx(1)
+        if same.sum() > 1:
+            assert label[i].item() == pytest.approx(own[i].item())
+
+
 @pytest.mark.claims
 def test_training_improves_features_and_refined_labels_are_closer_to_ideal_than_one_hot_labels() -> None:
     params = Params(
