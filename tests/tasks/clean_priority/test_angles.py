@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,7 @@ def test_measurements_equal_the_slow_reference(activation: str, layers: int) -> 
     wide = predictions.gradient_angle(theta_d, layers, activation)
     within = [angle(points[i + c], points[j + c]) for c in (0, n) for i in range(n) for j in range(i + 1, n)]
     between = [angle(points[i], points[j]) for i in range(n) for j in range(n, 2 * n)]
+    neighbours = [angle(one, other) for one, other in pairwise(rows)]
     features = circle
     for w in list(weights_of(params, 2).values())[:-1]:
         features = features @ w.T if activation == "linear" else torch.relu(features @ w.T)
@@ -84,6 +86,8 @@ def test_measurements_equal_the_slow_reference(activation: str, layers: int) -> 
         "mean_deviation": np.abs(theta_h - wide).mean(),
         "max_feature_deviation": np.abs([angle(features[0], row) for row in features] - wide_features).max(),
         "rising_share": np.mean([theta_h[1] > theta_h[0], theta_h[2] > theta_h[1]]),
+        "neighbour_angle": np.mean(neighbours),
+        "small_angle_slope": np.mean(1 - np.cos(neighbours) / np.cos(theta_d[1])) / theta_d[1],
         "within_angle": np.mean(within),
         "between_angle": np.mean(between),
         "separated_share": np.mean([low < high for low in within for high in between]),
