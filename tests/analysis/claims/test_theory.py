@@ -2,64 +2,15 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mislabel.analysis.claims.clean_priority import first_gradient_ratio
 from mislabel.analysis.claims.label_noise_sgd import small_norm_bound, small_norm_step
 from mislabel.analysis.claims.misclassification import _HINGE_LEVEL, _LOGISTIC_LEVEL
 from mislabel.analysis.claims.self_labeling import recoverable_corruption, refined_over_given_error
-from mislabel.tasks.clean_priority.angles import _wide_angles, _wide_gradient_angle
 from mislabel.tasks.label_noise_sgd.linear import Params, _theory_escape_step
 from mislabel.tasks.lanes import Lanes
 from tests.tasks import predictions
-
-ANGLES = np.linspace(0, np.pi, 50)
-
-
-def test_feature_angles_are_those_of_a_wide_layer() -> None:
-    w = np.random.default_rng(0).normal(size=(200_000, 2))
-    for angle in (0.3, 1.2, 2.5, np.pi):
-        one, other = np.maximum(w @ [1, 0], 0), np.maximum(w @ [np.cos(angle), np.sin(angle)], 0)
-        cosine = one @ other / np.linalg.norm(one) / np.linalg.norm(other)
-        assert np.cos(predictions.feature_angle(angle, 1)) == pytest.approx(cosine, abs=0.01)
-
-
-@pytest.mark.parametrize("layers", [1, 2, 5])
-def test_gradient_angles_are_the_sum_as_printed(layers: int) -> None:
-    for angle in ANGLES:
-        total = 0.0
-        for layer in range(layers + 1):
-            term = float(np.cos(predictions.feature_angle(angle, layer)))
-            for later in range(layer, layers):
-                term *= 1 - float(predictions.feature_angle(angle, later)) / np.pi
-            total += term
-        assert predictions.gradient_angle(angle, layers) == pytest.approx(np.arccos(total / (layers + 1)))
-
-
-@pytest.mark.parametrize("layers", [1, 2, 5])
-def test_small_angles_have_the_expansion_of_equation_15(layers: int) -> None:
-    angle = 1e-4
-    cosine = np.cos(predictions.gradient_angle(angle, layers))
-    assert (1 - cosine) / angle == pytest.approx(layers / (2 * np.pi), rel=0.01)
-
-
-@pytest.mark.parametrize("layers", [1, 2, 3, 4, 5])
-def test_angles_rise_up_to_ninety_degrees(layers: int) -> None:
-    below = np.linspace(0, np.pi / 2, 100)
-    assert (np.diff(predictions.gradient_angle(below, layers)) > 0).all()
-    assert predictions.gradient_angle(0.0, layers) == pytest.approx(0, abs=1e-7)
-    assert predictions.gradient_angle(below, layers).max() < np.pi / 2 + 1e-9
-
-
-@pytest.mark.parametrize("activation", ["relu", "linear"])
-def test_the_task_measures_deviations_from_the_same_angles(activation: str) -> None:
-    layers = _wide_angles(torch.from_numpy(ANGLES), 4, activation)
-    found = _wide_gradient_angle(layers, activation)
-    np.testing.assert_allclose(found.numpy(), predictions.gradient_angle(ANGLES, 4, activation), rtol=1e-7, atol=1e-7)
-    if activation == "relu":
-        np.testing.assert_allclose(layers[-1].numpy(), predictions.feature_angle(ANGLES, 4), rtol=1e-12)
 
 
 @given(sigma=st.floats(0.01, 10), step_size=st.floats(1e-4, 1), width=st.integers(2, 1000))
@@ -109,11 +60,6 @@ def test_neurons_that_start_smaller_align_better() -> None:
     # A right triangle: √(‖θ*‖/m) along θ*, √η across.
     assert predictions.final_alignment(0.09, 4, 0.64) == pytest.approx(0.4 / 0.5)
     assert predictions.final_alignment(0.09, 4, 0.64, init_scale=0.01) > 0.9999
-
-
-def test_noisy_gradients_are_split_over_the_other_classes() -> None:
-    assert first_gradient_ratio(0.3) == pytest.approx(3 / 7)
-    assert first_gradient_ratio(0.3, classes=10) == pytest.approx(3 / 7 / 9)
 
 
 def test_a_neuron_keeps_a_larger_norm_with_cross_entropy_than_with_the_hinge_loss() -> None:
