@@ -63,12 +63,37 @@ def first_gradient_ratio(noise_rate: Any, classes: Any = 2) -> Any:
     return noise_rate / (1 - noise_rate) / (classes - 1)
 
 
+def untrained(quantity: str, classes: int) -> float:
+    """Mean error, residual or loss of any sample if all outputs are 1/k."""
+    found = {"error": 1 - 1 / classes, "residual": np.sqrt(1 - 1 / classes) / _outputs_per_logit(classes)}
+    return float(found.get(quantity, np.log(classes)))
+
+
+def calibrated(segment: str, quantity: str, noise_rate: float, classes: int) -> float:
+    """Mean error, residual or loss of a segment, for outputs that know the true class and the noise but not the sample.
+
+    They give 1 − δ to the true class and δ/(k − 1) to each other one: the best outputs that treat the clean and the
+    noisy samples of a class alike. The paper does not name them; its early stage leads towards them.
+    """
+    other = noise_rate / (classes - 1)
+    label, rest = (1 - noise_rate, 0.0) if segment == "clean" else (other, 1 - noise_rate)
+    equal = classes - 1 if segment == "clean" else classes - 2
+    norm = np.sqrt((1 - label) ** 2 + rest**2 + equal * other**2)
+    found = {"error": float(segment == "noisy"), "residual": norm / _outputs_per_logit(classes)}
+    return float(found.get(quantity, -np.log(label)))
+
+
 def turning_ratio(angle: ArrayLike) -> Floats:
     """α at which a small step of gradient descent leaves the noisy samples' loss as it is, given the angle to g_clean.
 
     The loss changes by −η·⟨g_noise, g_clean + g_noise⟩. Opposite gradients (Assumption 4.1) give 1, as in Equation 21.
     """
     return -np.cos(np.asarray(angle, dtype=np.float64))
+
+
+def _outputs_per_logit(classes: int) -> float:
+    """√2 for two classes: their residual is that of one logit, and the norm over both outputs is √2 times as large."""
+    return float(np.sqrt(2)) if classes == 2 else 1.0
 
 
 def _folded(angle: Floats) -> Floats:

@@ -72,7 +72,7 @@ def split_segments(lanes: Lanes[Any], y: Tensor, given: Tensor, classes: int) ->
 def measure_segment(
     lanes: Lanes[Any], network: Network, state: Mapping[str, Tensor], segments: Segments, class_: int, kind: int
 ) -> tuple[Tensor, Vector, Vector]:
-    """The sums of SUMMED over a segment's samples (l 3), and its gradients: on the class's own logit, and on all logits.
+    """The sums of SUMMED over a segment's samples (l 3), and its gradients on the class's own logit and on all logits.
 
     The gradient on all logits is that of the loss. With two classes there is one logit, so both are the same.
     """

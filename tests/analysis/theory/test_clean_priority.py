@@ -100,6 +100,34 @@ def test_noisy_gradients_are_split_over_the_other_classes() -> None:
     assert theory.first_gradient_ratio(0.3, classes=10) == pytest.approx(3 / 7 / 9)
 
 
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_calibrated_outputs_minimize_the_loss_of_all_samples(classes: int) -> None:
+    rate = 0.3
+
+    def loss(own: float) -> float:
+        clean, noisy = -np.log(own), -np.log((1 - own) / (classes - 1))
+        return float((1 - rate) * clean + rate * noisy)
+
+    best = sum(
+        share * theory.calibrated(segment, "loss", rate, classes) for segment, share in (("clean", 0.7), ("noisy", 0.3))
+    )
+    assert best == pytest.approx(min(loss(own) for own in np.linspace(0.01, 0.99, 99)))
+    assert best < theory.untrained("loss", classes)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("segment", ["clean", "noisy"])
+def test_residuals_are_distances_between_outputs_and_labels(segment: str, classes: int) -> None:
+    rate = 0.3
+    outputs = np.full(classes, rate / (classes - 1))
+    outputs[0] = 1 - rate
+    label = np.eye(classes)[0 if segment == "clean" else 1]
+    distance = np.linalg.norm(outputs - label) if classes > 2 else abs(outputs[1] - label[1])
+    assert theory.calibrated(segment, "residual", rate, classes) == pytest.approx(distance)
+    even = np.linalg.norm(1 / classes - label) if classes > 2 else 0.5
+    assert theory.untrained("residual", classes) == pytest.approx(even)
+
+
 @given(angle=st.floats(np.pi / 2 + 0.01, np.pi), length=st.floats(0.1, 10))
 def test_at_the_turning_ratio_a_step_does_not_change_the_noisy_loss(angle: float, length: float) -> None:
     clean = length * np.array([1.0, 0.0])
