@@ -62,10 +62,10 @@ def _depth(cell: str) -> int:
 
 def _largest_angle_below_90(sweep: Sweep) -> Values:
     """The largest θ_h over θ_d below 90°, in degrees, at width 512."""
-    where = {"metric": ["theta_d", "theta_h"], "width": _WIDTH, "activation": "relu"}
-    arrays = sweep.read("arrays", ["run_id", "seed", "step", "hidden_layers", "metric", "values"], where)
-    arrays = arrays[arrays["step"] == arrays["step"].min()]
-    pairs = arrays.pivot(index=["run_id", "seed", "hidden_layers"], columns="metric", values="values").reset_index()
+    runs = sweep.read("runs", ["run_id", "seed", "hidden_layers"], {"width": _WIDTH, "activation": "relu"})
+    arrays = sweep.read("arrays", ["run_id", "metric", "values"], {"metric": ["theta_d", "theta_h"]})
+    arrays = arrays.drop_duplicates(["run_id", "metric"])  # they never change
+    pairs = runs.merge(arrays.pivot(index="run_id", columns="metric", values="values"), on="run_id")
     pairs["value"] = [
         float(np.max(np.asarray(h)[np.asarray(d) < math.pi / 2 - 1e-9])) * _DEGREES
         for d, h in zip(pairs["theta_d"], pairs["theta_h"], strict=True)

@@ -110,12 +110,12 @@ def circles(holds: bool) -> TableSweep:
     theta = np.linspace(0, np.pi, 19)
     values = {"theta_d": theta, "theta_h": theta * (0.9 if holds else 1.2)}
     rows = [
-        {"run_id": str(seed), "seed": seed, "step": 0, "hidden_layers": 2, "width": 512, "activation": "relu"}
-        | {"metric": name, "values": each}
+        {"run_id": str(seed), "step": 0, "metric": name, "values": each}
         for seed in range(SEEDS)
         for name, each in values.items()
     ]
-    return TableSweep([{"hidden_layers": 2}], varying=["hidden_layers"], arrays=pd.DataFrame(rows))
+    run = {"hidden_layers": 2, "width": 512, "activation": "relu"}
+    return TableSweep([run], varying=["hidden_layers"], arrays=pd.DataFrame(rows))
 
 
 def samples(holds: bool, **wrong: float) -> TableSweep:
