@@ -61,8 +61,8 @@ def _depth(cell: str) -> int:
 
 
 def _largest_angle_below_90(sweep: Sweep) -> Values:
-    """The largest θ_h over θ_d below 90°, in degrees, at width 512."""
-    runs = sweep.read("runs", ["run_id", "seed", "hidden_layers"], {"width": _WIDTH, "activation": "relu"})
+    """The largest θ_h over θ_d below 90°, in degrees, at the largest width."""
+    runs = sweep.read("runs", ["run_id", "seed", "hidden_layers"], {"width": _widest(sweep), "activation": "relu"})
     arrays = sweep.read("arrays", ["run_id", "metric", "values"], {"metric": ["theta_d", "theta_h"]})
     arrays = arrays.drop_duplicates(["run_id", "metric"])  # they never change
     pairs = runs.merge(arrays.pivot(index="run_id", columns="metric", values="values"), on="run_id")
@@ -124,6 +124,12 @@ class _Run:
         rises = self.curves["noisy_loss"].diff().shift(-1).iloc[:-1] > 0
         below = self.curves["full_alpha"].iloc[:-1] < 1
         return float(rises[below].mean()) if below.any() else math.nan
+
+    def turning_share(self) -> float:
+        """The share of frames after which the noisy loss rises if α of the loss is below −cos θ, and falls if above."""
+        rises = self.curves["noisy_loss"].diff().shift(-1).iloc[:-1] > 0
+        below = self.curves["full_alpha"] < theory.turning_ratio(self.curves["full_angle"])
+        return float((rises == below.iloc[:-1]).mean())
 
     def degrees(self, metric: str) -> float:
         """An angle at the turn, in degrees."""
@@ -219,7 +225,8 @@ def _of_classes(value: Callable[..., np.ndarray], *metrics: str) -> Measure:
 
 
 def _mean_degrees(angles: np.ndarray) -> np.ndarray:
-    return np.asarray(np.nanmean(angles, axis=1) * _DEGREES)
+    mean: np.ndarray = np.nanmean(angles, axis=1) * _DEGREES
+    return mean
 
 
 def _asymmetry(clean: np.ndarray, noisy: np.ndarray) -> np.ndarray:
@@ -247,8 +254,8 @@ _TEST_ERROR_AT_TURN = _of_runs(_Run.excess_test_error, "test_error")
 MEASURES: dict[str, Measure] = {
     "relu-angles": _by_depth("max_deviation"),
     "linear-angles": _by_depth("max_deviation", "linear"),
-    "small-angles": _by_depth("neighbour_angle"),
-    "angles-grow": _by_depth("rising_share"),
+    "small-angles": _by_depth("neighbour_angle", width=_widest),
+    "angles-grow": _by_depth("rising_share", width=_widest),
     "angles-below-90": _largest_angle_below_90,
     "infinite-width": _width_exponent,
     "feature-angles": _by_depth("max_feature_deviation"),
@@ -284,6 +291,7 @@ MEASURES: dict[str, Measure] = {
     "clean-loss-falls": _WAYS["clean_loss"],
     "noisy-loss-rises": _WAYS["noisy_loss"],
     "noisy-loss-falls-later": _of_runs(partial(_Run.later_fall, metric="noisy_loss"), "noisy_loss"),
+    "noisy-loss-turns-at-minus-cosine": _of_runs(_Run.turning_share, "noisy_loss", "full_alpha", "full_angle"),
     "beyond-clean-error-falls": _WAYS["clean_error"],
     "beyond-noisy-error-rises": _WAYS["noisy_error"],
     "beyond-noisy-error-falls-later": _NOISY_ERROR_FALLS,

@@ -65,8 +65,8 @@ def first_gradient_ratio(noise_rate: Any, classes: Any = 2) -> Any:
 
 def untrained(quantity: str, classes: int) -> float:
     """Mean error, residual or loss of any sample if all outputs are 1/k."""
-    found = {"error": 1 - 1 / classes, "residual": np.sqrt(1 - 1 / classes) / _outputs_per_logit(classes)}
-    return float(found.get(quantity, np.log(classes)))
+    residual = np.sqrt(1 - 1 / classes) / _outputs_per_logit(classes)
+    return float({"error": 1 - 1 / classes, "residual": residual, "loss": np.log(classes)}[quantity])
 
 
 def calibrated(segment: str, quantity: str, noise_rate: float, classes: int) -> float:
@@ -79,8 +79,8 @@ def calibrated(segment: str, quantity: str, noise_rate: float, classes: int) -> 
     label, rest = (1 - noise_rate, 0.0) if segment == "clean" else (other, 1 - noise_rate)
     equal = classes - 1 if segment == "clean" else classes - 2
     norm = np.sqrt((1 - label) ** 2 + rest**2 + equal * other**2)
-    found = {"error": float(segment == "noisy"), "residual": norm / _outputs_per_logit(classes)}
-    return float(found.get(quantity, -np.log(label)))
+    residual = norm / _outputs_per_logit(classes)
+    return float({"error": segment == "noisy", "residual": residual, "loss": -np.log(label)}[quantity])
 
 
 def turning_ratio(angle: ArrayLike) -> Floats:

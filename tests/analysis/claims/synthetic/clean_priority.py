@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,7 +61,7 @@ def dynamics(holds: bool, **wrong: np.ndarray) -> TableSweep:
 
 
 def curves(**wrong: np.ndarray) -> Tables:
-    return partial(dynamics, **wrong)
+    return lambda holds: dynamics(holds, **wrong)
 
 
 def networks(holds: bool, activation: str, right: Mapping[str, float], wrong: Mapping[str, float]) -> TableSweep:
@@ -131,7 +130,7 @@ def samples(holds: bool, **wrong: float) -> TableSweep:
 
 
 def angles(**wrong: float) -> Tables:
-    return partial(samples, **wrong)
+    return lambda holds: samples(holds, **wrong)
 
 
 _PAPER: dict[str, Tables] = {
@@ -175,6 +174,7 @@ _PAPER: dict[str, Tables] = {
     "noisy-loss-rises": curves(noisy_loss=hill(0.7, 0.75, 0.6)),
     "noisy-loss-falls-later": curves(noisy_loss=hill(0.7, 1.3, 1.3)),
 }
+_PAPER["noisy-loss-turns-at-minus-cosine"] = curves(full_alpha=flat(0.5))
 _BEYOND = (
     "clean-error-falls", "noisy-error-rises", "noisy-error-falls-later", "alpha-at-start", "alpha-grows",
     "alpha-reaches-1", "alpha-1-at-turn", "test-error-lowest-at-turn",
