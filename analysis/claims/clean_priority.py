@@ -23,6 +23,7 @@ from mislabel.sweeps.store.outcome import Status
 
 _DEGREES = 180 / math.pi
 _WIDTH = 512
+_TOO_LATE = 2.0
 _RUN = ["run_id", "status", "noise_rate", "classes"]
 
 
@@ -180,10 +181,17 @@ def _reached(sweep: Sweep, metric: str) -> Values:
 
 
 def _crossing_over_turn(sweep: Sweep, metric: str, turning: str) -> Values:
-    """The step at which the metric reaches 1 over that at which the other metric is highest."""
+    """The step at which the metric reaches 1 over that at which the other metric is highest.
+
+    A metric that does not reach 1 would reach it after the last step. If that alone is too late, it counts as the last
+    step; else there is no value.
+    """
     runs = _settings(sweep)
     curves = sweep.read("curves", ["run_id", "step", metric, turning])
-    ratios = runs["run_id"].map(crossing(curves, metric, 1.0) / turn(curves, turning))
+    turns = turn(curves, turning)
+    latest = curves.groupby("run_id")["step"].max() / turns
+    found = (crossing(curves, metric, 1.0) / turns).fillna(latest.where(latest > _TOO_LATE))
+    ratios = runs["run_id"].map(found)
     return by_cell(runs.assign(value=ratios.where(runs["status"] == Status.DONE)), sweep.varying)
 
 

@@ -56,10 +56,12 @@ def test_the_worst_cell_decides_and_a_diverged_run_makes_it_undecided() -> None:
     assert (found.verdict, found.judgement.cell) == ("contradicted", "width 64")
 
 
-def test_alpha_that_never_reaches_1_has_no_step_to_compare() -> None:
+def test_alpha_that_never_reaches_1_counts_only_if_the_last_step_is_too_late() -> None:
     sweep = dynamics(False, alpha=flat(0.5))
     never = MEASURES["alpha-1-at-turn"](sweep)["width 64"]
-    assert never.isna().all()
+    assert never.isna().all()  # the last step is at twice the turn
+    early = dynamics(False, alpha=flat(0.5), noisy_residual=np.interp(FRAME, [0, 6, 30], [0.5, 0.8, 0.3]))
+    assert MEASURES["alpha-1-at-turn"](early)["width 64"].iloc[0] == pytest.approx(5, rel=0.2)
     assert not MEASURES["alpha-reaches-1"](sweep)["width 64"].any()
     # α reaches 1 at frame 12.75, the turn is at frame 15.
     assert MEASURES["alpha-1-at-turn"](sweep)["width 32"].iloc[0] == pytest.approx(12.75 / 15, rel=0.02)
