@@ -239,7 +239,8 @@ def _mean_degrees(angles: np.ndarray) -> np.ndarray:
 
 def _asymmetry(clean: np.ndarray, noisy: np.ndarray) -> np.ndarray:
     """Mean θ_g of clean samples plus that of noisy ones, minus 180°."""
-    return _mean_degrees(clean) + _mean_degrees(noisy) - 180
+    sums: np.ndarray = _mean_degrees(clean) + _mean_degrees(noisy) - 180
+    return sums
 
 
 def _in_order(low: np.ndarray, high: np.ndarray) -> np.ndarray:
