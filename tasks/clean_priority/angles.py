@@ -48,6 +48,10 @@ METRICS = {
     "mean_deviation": Metric("the same, mean over the half circle"),
     "max_feature_deviation": Metric("largest deviation of last hidden layers' angles from Equation 14, in radians"),
     "rising_share": Metric("share of neighbouring points up to θ_d = 90° at which θ_h increases with θ_d"),
+    "neighbour_angle": Metric("mean θ_h of neighbouring points of the half circle, in radians"),
+    "small_angle_slope": Metric(
+        "mean over neighbouring points of (1 − cos θ_h/cos θ_d)/θ_d; Equation 15: L/2π for ReLU and small θ_d"
+    ),
     "within_angle": Metric("mean θ_h over pairs of points of the same cluster, in radians"),
     "between_angle": Metric("mean θ_h over pairs of points of different clusters, in radians"),
     "separated_share": Metric("probability that a pair within a cluster has a smaller θ_h than one between clusters"),
@@ -60,12 +64,13 @@ METRICS = {
 
 
 def init(lanes: Lanes[Params]) -> State:
-    circle, clusters = _circle(lanes), _clusters(lanes)
-    alphas, backs = _passes(lanes, torch.cat([circle.expand(len(lanes), -1, -1), clusters], dim=1))
+    points = torch.cat([_circle(lanes).expand(len(lanes), -1, -1), _clusters(lanes)], dim=1)
+    alphas, backs = _passes(lanes, points)
     products, count = _products(alphas, backs), lanes.shape.angles
-    features = alphas[-1][:, :count].double()
+    features, circle = alphas[-1][:, :count].double(), _angles(products[:, :count, :count])
     return {
-        "circle": _angles(products[:, :count, :count])[:, 0],
+        "circle": circle[:, 0],
+        "neighbours": circle.diagonal(offset=1, dim1=1, dim2=2),
         "clusters": _angles(products[:, count:, count:]),
         "features": _angles(features @ features.mT)[:, 0],
     }
@@ -83,11 +88,14 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     deviation = (s["circle"] - wide).abs()
     rises = s["circle"][:, : (p.angles + 1) // 2].diff(dim=1) > 0
     within, between = _pairs(s["clusters"])
+    small = theta_d[1]
     return {
         "max_deviation": deviation.amax(dim=1),
         "mean_deviation": deviation.mean(dim=1),
         "max_feature_deviation": (s["features"] - layers[-1]).abs().amax(dim=1),
         "rising_share": rises.double().mean(dim=1),
+        "neighbour_angle": s["neighbours"].mean(dim=1),
+        "small_angle_slope": (1 - s["neighbours"].cos() / small.cos()).mean(dim=1) / small,
         "within_angle": within.mean(dim=1),
         "between_angle": between.mean(dim=1),
         "separated_share": _share_below(within, between),

@@ -10,7 +10,8 @@ loss, more classes have a softmax with cross entropy.
 Readings. The paper does not give learning rates and epochs; the specs state theirs. With k classes, the gradients of a
 class's segments are those of its own logit (Appendix C.1), on which noisy samples are opposite to clean ones for all
 outputs; `alpha` and `angle` are those of the sums over classes. There α starts near δ/((k-1)(1-δ)), because outputs
-start near 1/k: the δ/(1-δ) of the binary case, spread over k-1 wrong labels. Residuals are |f - y|, the Euclidean norm
+start near 1/k: the δ/(1-δ) of the binary case, spread over k-1 wrong labels. `full_alpha` and `full_angle` are those of
+the segments' losses, that is on all logits (Equation 21). Residuals are |f - y|, the Euclidean norm
 if there are several outputs. Batch norm is in evaluation mode for all measurements.
 
 Segments are measured on `measured_samples` training samples, by one forward and one backward pass; 0 takes all of them.
@@ -18,6 +19,7 @@ Segments are measured on `measured_samples` training samples, by one forward and
 
 import itertools
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -68,6 +70,10 @@ METRICS = {
     "angle": Metric("angle between the clean and the noisy segments' summed gradients, in radians", may_be_absent=True),
     "mean_alpha": Metric("class_alpha, mean over classes", may_be_absent=True),
     "mean_angle": Metric("class_angle, mean over classes, in radians", may_be_absent=True),
+    "full_alpha": Metric("α of the loss: as alpha, but with the gradients on all logits", may_be_absent=True),
+    "full_angle": Metric("as angle, but with the gradients on all logits, in radians", may_be_absent=True),
+    "clean_gradient": Metric("norm of the clean samples' gradient on all logits, per training sample"),
+    "noisy_gradient": Metric("norm of the noisy samples' gradient on all logits, per training sample"),
     "class_clean_error": Metric("clean_error of each class", per="class"),
     "class_noisy_error": Metric("noisy_error of each true class", per="class"),
     "class_clean_loss": Metric("clean_loss of each class", per="class"),
@@ -114,11 +120,13 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
     classes = range(len(data.classes))
     pairs = itertools.product(classes, (CLEAN, NOISY))
     measured = [segments.measure_segment(lanes, network, s, parts, class_, kind) for class_, kind in pairs]
-    all_sums, gradients = zip(*measured, strict=True)
+    all_sums, gradients, losses = zip(*measured, strict=True)
     products = segments.products(gradients)
     products = products.view(-1, len(classes), 2, len(classes), 2)
     total, each = products.sum(dim=(1, 3)), products.diagonal(dim1=1, dim2=3).movedim(3, 1)  # l 2 2, l k 2 2
     ratio, angle = segments.ratio(each), segments.angle(each)
+    full = segments.products([reduce(segments.sum_of, losses[kind::2]) for kind in (CLEAN, NOISY)])  # l 2 2
+    norms = full.diagonal(dim1=1, dim2=2).sqrt() / len(data.train_y)
     sample_angles = [
         class_angles(lanes, network, s, parts, class_, gradients[2 * class_ + CLEAN])
         for class_ in (classes if is_snapshot else ())
@@ -134,6 +142,10 @@ def measure(lanes: Lanes[Params], s: State) -> dict[str, Tensor]:
         "angle": segments.angle(total),
         "mean_alpha": ratio.mean(dim=1),
         "mean_angle": angle.mean(dim=1),
+        "full_alpha": segments.ratio(full),
+        "full_angle": segments.angle(full),
+        "clean_gradient": norms[:, CLEAN],
+        "noisy_gradient": norms[:, NOISY],
         "class_alpha": ratio,
         "class_angle": angle,
         **{f"{name}_angles": torch.cat([nothing, *(each[name] for each in sample_angles)], dim=1) for name in _ANGLES},

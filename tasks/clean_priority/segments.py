@@ -71,15 +71,18 @@ def split_segments(lanes: Lanes[Any], y: Tensor, given: Tensor, classes: int) ->
 
 def measure_segment(
     lanes: Lanes[Any], network: Network, state: Mapping[str, Tensor], segments: Segments, class_: int, kind: int
-) -> tuple[Tensor, Vector]:
-    """The sums of SUMMED over a segment's samples (l 3), and the segment's gradient on the class's own logit."""
+) -> tuple[Tensor, Vector, Vector]:
+    """The sums of SUMMED over a segment's samples (l 3), and its gradients on the class's own logit and on all logits.
+
+    The gradient on all logits is that of the loss. With two classes there is one logit, so both are the same.
+    """
     classes = segments.counts.shape[1]
     asked = lanes.shape.measured_samples
     index, count = segments.rows(class_, kind, max(1, asked // (2 * classes)) if asked else 0)
     count = count.to(lanes.dtype)
     weights = {name: tensor.detach().requires_grad_() for name, tensor in network.trained(state).items()}
     sums = torch.zeros(len(lanes), len(SUMMED), dtype=lanes.dtype, device=lanes.device)
-    gradient = zero_vector(network, state)
+    own = full = zero_vector(network, state)
     logit = readout.logit_of(class_, classes)
     for part in image_training.parts(index.shape[1], _PART):
         x, y = samples(lanes, segments, index[:, part])
@@ -91,10 +94,13 @@ def measure_segment(
         residual = readout.residuals(detached, labels)
         each = readout.wrong(detached, y).to(detached.dtype), readout.losses(detached, labels), residual.norm(dim=2)
         sums = sums + torch.stack([(n * values).sum(dim=1) for values in each], dim=1)
-        strength = n * residual[..., logit]
-        more = torch.autograd.grad(single, list(weights.values()), strength)
-        gradient = sum_of(gradient, dict(zip(weights, more, strict=True)))
-    return sums, gradient
+        strength, several = n[..., None] * residual, outputs.shape[2] > 1
+        more = torch.autograd.grad(single, list(weights.values()), strength[..., logit], retain_graph=several)
+        own = sum_of(own, dict(zip(weights, more, strict=True)))
+        if several:
+            more = torch.autograd.grad(outputs, list(weights.values()), strength)
+            full = sum_of(full, dict(zip(weights, more, strict=True)))
+    return sums, own, full if readout.logits(classes) > 1 else own
 
 
 def samples(lanes: Lanes[Any], segments: Segments, index: Tensor) -> tuple[Tensor, Tensor]:

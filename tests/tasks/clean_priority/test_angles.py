@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from mislabel.analysis.theory import clean_priority as theory
 from mislabel.tasks.clean_priority.angles import Params, _circle, _clusters, _passes, _products, _share_below, task
 from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.pack import Pack
-from tests.tasks import predictions
 
 TINY = Params(width=9, angles=5, cluster_points=3, precision="float64")
 
@@ -72,18 +73,21 @@ def test_measurements_equal_the_slow_reference(activation: str, layers: int) -> 
     rows, points = derivatives(params, 2, circle), derivatives(params, 2, clusters)
     theta_d = [np.pi * i / (params.angles - 1) for i in range(params.angles)]
     theta_h = [angle(rows[0], row) for row in rows]
-    wide = predictions.gradient_angle(theta_d, layers, activation)
+    wide = theory.gradient_angle(theta_d, layers, activation)
     within = [angle(points[i + c], points[j + c]) for c in (0, n) for i in range(n) for j in range(i + 1, n)]
     between = [angle(points[i], points[j]) for i in range(n) for j in range(n, 2 * n)]
+    neighbours = [angle(one, other) for one, other in pairwise(rows)]
     features = circle
     for w in list(weights_of(params, 2).values())[:-1]:
         features = features @ w.T if activation == "linear" else torch.relu(features @ w.T)
-    wide_features = predictions.feature_angle(theta_d, layers) if activation == "relu" else np.array(theta_d)
+    wide_features = theory.feature_angle(theta_d, layers) if activation == "relu" else np.array(theta_d)
     expected: dict[str, Any] = {
         "max_deviation": np.abs(theta_h - wide).max(),
         "mean_deviation": np.abs(theta_h - wide).mean(),
         "max_feature_deviation": np.abs([angle(features[0], row) for row in features] - wide_features).max(),
         "rising_share": np.mean([theta_h[1] > theta_h[0], theta_h[2] > theta_h[1]]),
+        "neighbour_angle": np.mean(neighbours),
+        "small_angle_slope": np.mean(1 - np.cos(neighbours) / np.cos(theta_d[1])) / theta_d[1],
         "within_angle": np.mean(within),
         "between_angle": np.mean(between),
         "separated_share": np.mean([low < high for low in within for high in between]),

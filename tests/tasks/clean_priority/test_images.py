@@ -83,11 +83,32 @@ def test_alpha_and_angle_are_those_of_sums_over_classes() -> None:
     assert float(found["angle"]) == pytest.approx(float(cosine.arccos()))
 
 
+@pytest.mark.parametrize("params", [BINARY, TEN], ids=["two classes", "ten classes"])
+def test_full_alpha_is_that_of_the_gradients_of_the_loss(params: Params) -> None:
+    lanes = Lanes([params], [5])
+    state, network = task.init(lanes), _network(lanes)
+    found, data, given = task.measure(lanes, state), image_training.loaded(lanes), _segments(lanes).given
+    noisy, rows = (given != data.train_y)[0], []
+    for chosen in (~noisy, noisy):
+        weights = {name: tensor.clone().requires_grad_() for name, tensor in network.trained(state).items()}
+        outputs = network.forward(weights, data.train_x[chosen].double() / 255).outputs[0]
+        if outputs.shape[1] == 1:
+            outputs = torch.cat([torch.zeros_like(outputs), outputs], dim=1)  # the same two probabilities, by softmax
+        loss = functional.cross_entropy(outputs, given[0, chosen], reduction="sum")
+        rows.append(torch.cat([grad.flatten() for grad in torch.autograd.grad(loss, list(weights.values()))]))
+    clean, wrong = rows
+    assert float(found["full_alpha"]) == pytest.approx(float(wrong.norm() / clean.norm()))
+    assert float(found["full_angle"]) == pytest.approx(float((clean @ wrong / (clean.norm() * wrong.norm())).arccos()))
+    assert float(found["clean_gradient"]) == pytest.approx(float(clean.norm()) / 60)
+    assert float(found["noisy_gradient"]) == pytest.approx(float(wrong.norm()) / 60)
+
+
 def test_without_noise_there_is_no_noisy_segment() -> None:
     frame = trained(replace(BINARY, noise_rate=0.0), 0)[-1]
     absent = {"noisy_error", "noisy_loss", "noisy_residual", "alpha", "angle", "mean_alpha", "mean_angle"}
+    absent |= {"full_alpha", "full_angle"}
     # A gradient of 0 has length 0 and no direction.
-    absent -= {"alpha", "mean_alpha"}
+    absent -= {"alpha", "mean_alpha", "full_alpha"}
     assert {name for name, values in frame.metrics.items() if math.isnan(values[0])} == absent
     assert frame.metrics["alpha"][0] == 0
     assert not frame.diverged.any()
@@ -96,6 +117,7 @@ def test_without_noise_there_is_no_noisy_segment() -> None:
 def test_with_only_wrong_labels_there_is_no_clean_segment() -> None:
     frame = trained(replace(BINARY, noise_rate=1.0), 0)[-1]
     absent = {"clean_error", "clean_loss", "clean_residual", "alpha", "angle", "mean_alpha", "mean_angle"}
+    absent |= {"full_alpha", "full_angle"}
     assert {name for name, values in frame.metrics.items() if math.isnan(values[0])} == absent
     assert frame.step == 12
     assert not frame.diverged.any()

@@ -87,7 +87,7 @@ def test_gradients_and_sums_equal_a_loop_over_samples(params: Params, measured: 
     state, parts = task.advance(lanes, task.init(lanes), 0, 5), _segments(lanes)
     classes = len(image_training.loaded(lanes).classes)
     for class_, kind in [(0, CLEAN), (classes - 1, NOISY)]:
-        all_sums, gradient = segments.measure_segment(lanes, _network(lanes), state, parts, class_, kind)
+        all_sums, gradient, full = segments.measure_segment(lanes, _network(lanes), state, parts, class_, kind)
         index, count = parts.rows(class_, kind, measured // (2 * classes))
         for lane in range(2):
             samples = [
@@ -96,6 +96,14 @@ def test_gradients_and_sums_equal_a_loop_over_samples(params: Params, measured: 
             ]
             row = torch.cat([tensor[lane].flatten() for tensor in gradient.values()])
             torch.testing.assert_close(row, torch.stack([n * each["row"] for each, n in samples]).sum(dim=0))
+            logits = range(classes) if classes > 2 else range(1)
+            whole = torch.cat([tensor[lane].flatten() for tensor in full.values()])
+            all_logits = [
+                n * one_sample(lanes, state, lane, int(i), logit)["row"]
+                for i, n in zip(index[lane], count[lane], strict=True)
+                for logit in logits
+            ]
+            torch.testing.assert_close(whole, torch.stack(all_logits).sum(dim=0))
             sums = [sum(n * each[name] for each, n in samples) for name in segments.SUMMED]
             assert all_sums[lane].tolist() == pytest.approx(sums)
 
