@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
+
 from mislabel.analysis.claims.claim import Claim, Rule, Values
 from mislabel.analysis.statistics.estimate import Estimate, mean_of, share_of
 from mislabel.sweeps.errors import MislabelError

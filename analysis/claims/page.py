@@ -61,7 +61,10 @@ def page(name: str, store: str) -> str:
     """A paper's claims, experiment by experiment, then its items."""
     checked = Checked(name, store)
     rows = [
-        (f"[{_title(checked, experiment)}](#{_anchor(checked, experiment)})", *(str(n or "") for n in counts(found).values()))
+        (
+            f"[{_title(checked, experiment)}](#{_anchor(checked, experiment)})",
+            *(str(n or "") for n in counts(found).values()),
+        )
         for experiment, found in checked.findings.items()
     ]
     parts = ["## Verdicts", _summary(checked), table(("experiment", *VERDICTS), rows)]
@@ -79,7 +82,9 @@ def claims_table(found: Sequence[Finding]) -> str:
         (
             f"{_text(finding.claim.statement)}<br>*{_text(finding.claim.quantity)}*",
             f"{_text(ours(finding))}<br>*holds where {finding.claim.rule}, {finding.claim.origin}*",
-            "<br>".join(filter(None, [_emphasized(finding.verdict), f"*{reason(finding)}*" if reason(finding) else ""])),
+            "<br>".join(
+                filter(None, [_emphasized(finding.verdict), f"*{reason(finding)}*" if reason(finding) else ""])
+            ),
         )
         for finding in found
     ]
@@ -138,7 +143,9 @@ def _items(checked: Checked) -> str:
     for item in paper(checked.name).items:
         found = counts(by_item.get(item.item, []))
         verdicts = ", ".join(f"{n} {verdict}" for verdict, n in found.items() if n)
-        rows.append((item.item, _text(item.says), f"not tested: {_text(item.not_tested)}" if item.not_tested else verdicts))
+        rows.append(
+            (item.item, _text(item.says), f"not tested: {_text(item.not_tested)}" if item.not_tested else verdicts)
+        )
     if beyond := by_item.get(BEYOND):
         verdicts = ", ".join(f"{n} {verdict}" for verdict, n in counts(beyond).items() if n)
         rows.append((BEYOND, "statements that the paper does not make", verdicts))
@@ -162,7 +169,11 @@ def _origin(checked: Checked, experiment: str) -> str:
         f"commit {code}, on {places}."
     )
     note = checkout_note(sweep)
-    return " ".join(filter(None, [_text(description(experiment)), ran, f"Note: {note}." if note else "", f"Run it again with {again}."]))
+    return " ".join(
+        filter(
+            None, [_text(description(experiment)), ran, f"Note: {note}." if note else "", f"Run it again with {again}."]
+        )
+    )
 
 
 def _why_not_run(experiment: str) -> str:

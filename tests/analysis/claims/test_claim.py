@@ -54,7 +54,10 @@ def test_an_item_is_tested_or_says_why_not_and_a_claim_is_complete(items: Any, c
 
 def test_statements_beyond_the_paper_need_no_item() -> None:
     found = Paper.model_validate(
-        {"items": [{"item": "Figure 1", "says": "x", "not_tested": "no data"}], "claims": {"a": {**CLAIM, "item": BEYOND}}}
+        {
+            "items": [{"item": "Figure 1", "says": "x", "not_tested": "no data"}],
+            "claims": {"a": {**CLAIM, "item": BEYOND}},
+        }
     )
     assert found.coverage == (0, 1)
     assert list(found.claims_of("fig1")) == ["a"]

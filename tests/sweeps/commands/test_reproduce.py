@@ -68,9 +68,13 @@ def test_fresh_runs_everything_again_in_an_empty_store(tmp_path: Path) -> None:
     assert "nothing to run" not in fresh.stderr
     (folder,) = tmp_path.glob("fresh-*")
     assert f"--store {folder}" in fresh.stderr
-    assert len(list(folder.rglob("runs/*.parquet"))) == len(list((tmp_path / "label-noise-sgd.lemma35-quick/runs").glob("*")))
+    assert len(list(folder.rglob("runs/*.parquet"))) == len(
+        list((tmp_path / "label-noise-sgd.lemma35-quick/runs").glob("*"))
+    )
     with pytest.raises(click.UsageError, match="--check"):
-        CliRunner().invoke(cli, ["reproduce", *words, "--fresh", "--check"], standalone_mode=False, catch_exceptions=False)
+        CliRunner().invoke(
+            cli, ["reproduce", *words, "--fresh", "--check"], standalone_mode=False, catch_exceptions=False
+        )
 
 
 def test_claims_are_checked_once_all_cells_have_runs(tmp_path: Path) -> None:
