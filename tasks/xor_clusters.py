@@ -6,7 +6,7 @@ descent on the logistic loss; the output weights are fixed at ±1/√m. At step 
 classifies every clean point as labelled and every flipped point against its label (Theorem 1).
 
 Readings: the means are the first two unit vectors, because the setting is rotation invariant. T is rounded up. The sets
-of neurons J_μ and C₀ are defined in `xor_conditions`. The points of a cluster are exchangeable, so the first points of
+of neurons J_μ and C₀ are defined in `xor.conditions`. The points of a cluster are exchangeable, so the first points of
 each cluster are the flipped ones.
 
 If there are no more points than dimensions, the weights are trained as W = W₀ + C·X, using the Gram matrix of the
@@ -25,7 +25,7 @@ from mislabel.tasks.lanes import Lanes
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.task import Metric, State, Task
 from mislabel.tasks.training import Training
-from mislabel.tasks.xor_conditions import C0, conditions, margins, of_own_mean, outputs
+from mislabel.tasks.xor.conditions import C0, conditions, margins, of_own_mean, outputs
 
 CAPTURED = 0.5
 # The grid on which the decision boundary of Figure 1 is stored.

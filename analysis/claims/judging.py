@@ -43,7 +43,7 @@ class Judgement:
     cell: str = ""
     """Empty if the claim is about one cell."""
     seeds_needed: int | None = None
-    """For an undecided claim, how many seeds would decide it if mean and spread stay as they are; None if none would."""
+    """For an undecided claim: how many seeds would decide it, if mean and spread stay as they are. None: no number."""
 
 
 def judge(claim: Claim, values: Values, quick: bool = False) -> Judgement:
@@ -103,7 +103,7 @@ def _judge_cell(rule: Rule, given: pd.Series, seeds: int, cells: int) -> Judgeme
     elif verdict == "undecided" and needed is not None:
         needed = max(needed, seeds)
     if rule.scale == "log":
-        estimate = Estimate(*(_exp(end) for end in (estimate.mean, estimate.low, estimate.high)), estimate.n)
+        estimate = Estimate(_exp(estimate.mean), _exp(estimate.low), _exp(estimate.high), estimate.n)
         prediction = prediction and (_exp(prediction[0]), _exp(prediction[1]))
     return Judgement(verdict, reason, estimate, prediction, seeds_needed=needed)
 
@@ -116,10 +116,7 @@ def _scaled(rule: Rule, values: pd.Series) -> tuple[pd.Series, tuple[float, floa
     values = values.astype(float).replace([math.inf, -math.inf], math.nan)
     if rule.scale == "linear":
         return values, (low, high)
-    return np.log(values.where(values > 0)), (
-        math.log(low) if low > 0 else -math.inf,
-        math.log(high) if high > 0 else -math.inf,
-    )
+    return pd.Series(np.log(values.where(values > 0)), values.index), (_log(low), _log(high))
 
 
 def _interval(values: pd.Series, confidence: float) -> Estimate:
@@ -183,6 +180,10 @@ def _distance(rule: Rule, judged: Judgement) -> float:
     if rule.number is not None:
         return -abs(estimate.mean - rule.number)
     return min(estimate.low - rule.low, rule.high - estimate.high)
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf
 
 
 def _exp(value: float) -> float:

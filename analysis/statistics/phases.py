@@ -1,8 +1,8 @@
 """The steps at which training enters a new phase, per run and with intervals over seeds.
 
 A phase begins where a curve crosses a level, or turns. Each function takes the curves of a sweep (columns `run_id`,
-`step` and the metric) and returns a step per run, by `run_id`; NaN if the run never gets there. Steps between two frames
-are interpolated, because frames may be far apart.
+`step` and the metric) and returns a step per run, by `run_id`; NaN if the run never gets there. Steps between two
+frames are interpolated, because frames may be far apart.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,10 +19,11 @@ _FEWEST_SMOOTHED = 3
 
 
 def smoothed(values: pd.Series) -> pd.Series:
-    """Running means over a sixth of the frames, at least three: late curves are spiky. The first frame stays as it is."""
+    """Running means over a sixth of the frames, at least three: late curves are spiky. The first frame stays."""
     later = values.iloc[1:]
     window = max(_FEWEST_SMOOTHED, round(len(later) * _SMOOTHED_SHARE) | 1)  # odd, because it is centred
-    return pd.concat([values.iloc[:1], later.rolling(window, center=True, min_periods=1).mean()])
+    found: pd.Series = pd.concat([values.iloc[:1], later.rolling(window, center=True, min_periods=1).mean()])
+    return found
 
 
 def crossing(

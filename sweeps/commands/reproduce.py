@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 @click.option("--inline", is_flag=True, help="Run in this process, without Ray.")
 @click.option("--address", envvar="RAY_ADDRESS", metavar="RAY", help="A running Ray cluster. Default: start one here.")
 @click.option("--no-mlflow", is_flag=True, help="Write no MLflow view now.")
-@click.option(
-    "--markdown", is_flag=True, help="Print Markdown: for a paper its whole page, for experiments a table of claims."
-)
+@click.option("--markdown", is_flag=True, help="Print Markdown: a paper's page, or tables of claims.")
 @options.as_json
 def command(
     names: tuple[str, ...], store: str, tracking_uri: str | None, overrides: tuple[str, ...], quick: bool, check: bool,

@@ -39,7 +39,7 @@ class TableSweep(Sweep):
         return self._varying
 
     @property
-    def metrics(self) -> list[str]:  # type: ignore[override]
+    def metrics(self) -> list[str]:
         columns = {**self.tables["runs"], **self.tables.get("curves", {})}
         return [name for name in columns if name not in _KEYS]
 

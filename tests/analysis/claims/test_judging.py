@@ -21,7 +21,7 @@ def claim(seeds: int = 2, **rule: Any) -> Claim:
     )  # fmt: skip
 
 
-def judged(values: list[float] | list[bool], seeds: int = 2, **rule: Any) -> Judgement:
+def judged(values: list[float] | list[bool], *, seeds: int = 2, **rule: Any) -> Judgement:
     return judge(claim(seeds, **rule), {"": pd.Series(values)})
 
 
@@ -37,7 +37,7 @@ def judged(values: list[float] | list[bool], seeds: int = 2, **rule: Any) -> Jud
         ({"at_least": 0.9, "at_most": 1.01}, "undecided"),
     ],
 )
-def test_the_interval_of_the_mean_decides_a_region(rule: dict[str, float], verdict: str) -> None:
+def test_the_interval_of_the_mean_decides_a_region(rule: dict[str, Any], verdict: str) -> None:
     values = [0.98, 1.0, 1.02]
     half = stats.t.ppf(0.975, 2) * 0.02 / math.sqrt(3)
     found = judged(values, **rule)
@@ -83,7 +83,7 @@ def test_a_ratio_has_a_geometric_mean() -> None:
 
 @pytest.mark.parametrize("values", [[1.0], [1.0, math.nan, 1.0], [1.0, math.inf, 1.0]])
 @pytest.mark.parametrize("rule", [{"at_least": 0.0}, {"at_most": 0.0}, {"number": 1.0, "margin": 9.0}])
-def test_a_missing_value_or_a_single_one_decides_nothing(values: list[float], rule: dict[str, float]) -> None:
+def test_a_missing_value_or_a_single_one_decides_nothing(values: list[float], rule: dict[str, Any]) -> None:
     found = judged(values, **rule)
     assert found.verdict == "undecided"
     assert found.reason
@@ -131,7 +131,7 @@ def test_one_cell_of_many_contradicts_at_a_level_that_accounts_for_their_number(
     kept=st.integers(2, 11),
     rule=st.sampled_from([{"at_least": 0.5}, {"at_most": 0.5}, {"number": 0.5, "margin": 1.0}]),
 )
-def test_dropping_seeds_never_confirms_a_claim(values: list[float], kept: int, rule: dict[str, float]) -> None:
+def test_dropping_seeds_never_confirms_a_claim(values: list[float], kept: int, rule: dict[str, Any]) -> None:
     part = values[: min(kept, len(values) - 1)]
     assert judged(part, seeds=len(values), **rule).verdict != "confirmed"
 
@@ -160,7 +160,7 @@ def test_a_rule_is_complete() -> None:
         {"at_least": 2, "at_most": 1},
         {"number": 1, "at_most": 2},
     ):
-        with pytest.raises(ValueError, match="rule|belong|above"):
+        with pytest.raises(ValueError, match=r"rule|belong|above"):
             Rule(**wrong)
 
 

@@ -6,7 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mislabel.analysis.claims.measures import difference, end_over_start, estimates, final, largest, ratio, smallest
+from mislabel.analysis.claims.measures import (
+    by_cell,
+    difference,
+    end_over_start,
+    final,
+    in_every_cell,
+    largest,
+    ratio,
+    smallest,
+)
 from mislabel.analysis.statistics.tables import Where
 from mislabel.analysis.sweep import Sweep
 from mislabel.sweeps.statistics import Frames
@@ -31,6 +40,10 @@ class Stored(Sweep):
     def __init__(self) -> None:
         """The tables are not in a store."""
 
+    @property
+    def varying(self) -> list[str]:
+        return ["rate"]
+
     def read(self, table: str, columns: Sequence[str] | None = None, where: Where | None = None) -> pd.DataFrame:
         frame = RUNS if table == "runs" else RUNS.assign(step=0, error=RUNS["error"] * 4)
         for column, value in (where or {}).items():
@@ -45,24 +58,35 @@ class Stored(Sweep):
 SWEEP = Stored()
 
 
-def test_final_is_the_mean_over_seeds_at_the_end() -> None:
+def test_final_is_the_value_of_each_seed_at_the_end() -> None:
     found = final("error", {"rate": 0.1})(SWEEP)
-    assert (found.mean, found.n) == pytest.approx((2 / 3, 3))
+    assert found[""].to_dict() == {0: 0.5, 1: 0.6, 2: 0.9}
+    assert final("error", lambda sweep: {"rate": largest(sweep, "rate")})(SWEEP)[""].to_dict() == {0: 0.2, 1: 0.3}
 
 
 def test_a_difference_uses_the_seeds_that_both_sides_have() -> None:
-    found = difference("error", {"rate": 0.1}, {"rate": 0.2})(SWEEP)
-    assert (found.mean, found.n) == pytest.approx((0.3, 2))
+    found = difference("error", {"rate": 0.1}, {"rate": 0.2})(SWEEP)[""]
+    assert found.to_dict() == pytest.approx({0: 0.3, 1: 0.3})
 
 
 def test_ratios_are_formed_within_each_seed() -> None:
-    assert ratio("error", "bound", {"rate": 0.2})(SWEEP).mean == pytest.approx(0.25)
-    found = end_over_start("error", {"rate": 0.1})(SWEEP)
-    assert (found.mean, found.low, found.high) == pytest.approx((0.25, 0.25, 0.25))
+    assert list(ratio("error", "bound", {"rate": 0.2})(SWEEP)[""]) == pytest.approx([0.25, 0.25])
+    assert list(end_over_start("error", {"rate": 0.1})(SWEEP)[""]) == pytest.approx([0.25, 0.25, 0.25])
 
 
-def test_each_group_has_its_own_estimate() -> None:
-    assert [found.n for found in estimates(RUNS["error"], RUNS["rate"])] == [3, 2]
+def test_a_measure_of_every_cell_has_a_series_for_each() -> None:
+    found = in_every_cell(lambda runs: runs["error"] < runs["bound"] / 2, ["error", "bound"])(SWEEP)
+    assert {name: list(values) for name, values in found.items()} == {
+        "rate 0.1": [False, False, False],
+        "rate 0.2": [True, True],
+    }
+    assert all(values.dtype == bool for values in found.values())
+
+
+def test_a_missing_value_of_a_seed_makes_the_seed_missing() -> None:
+    twice = pd.concat([RUNS, RUNS.assign(error=[np.nan, 1.0, 1.0, 1.0, 1.0])])
+    found = by_cell(twice, ["rate"], "error")["rate 0.1"]
+    assert list(found.isna()) == [True, False, False]
 
 
 def test_the_extremes_of_a_parameter_are_read_from_the_runs() -> None:

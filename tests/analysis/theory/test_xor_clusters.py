@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mislabel.analysis.theory import xor_clusters as theory
 from mislabel.tasks.lanes import Lanes
+from mislabel.tasks.xor.conditions import C0
 from mislabel.tasks.xor_clusters import Params, _early_step
-from mislabel.tasks.xor_conditions import C0
 
 
 def test_the_sets_of_neurons_have_the_constant_of_the_task() -> None:
