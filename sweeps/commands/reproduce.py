@@ -69,7 +69,7 @@ def command(
             [_described(finding, notes.get(name)) for name, found in findings.items() for finding in found]
         )
     elif markdown:
-        click.echo(_markdown(names, findings, store))
+        click.echo(_markdown(names, findings, notes, store))
     elif names:
         from mislabel.analysis.claims.page import summary
 
@@ -186,14 +186,17 @@ def _page(experiment: str, findings: "list[Finding]", note: str | None) -> str:
     return "\n".join(lines)
 
 
-def _markdown(names: tuple[str, ...], findings: "dict[str, list[Finding]]", store: str) -> str:
+def _markdown(names: tuple[str, ...], findings: "dict[str, list[Finding]]", notes: dict[str, str], store: str) -> str:
     """The pages of papers that were named as a whole, or a table per experiment."""
     from mislabel.analysis.claims.claim import papers
     from mislabel.analysis.claims.page import claims_table, page, summary
 
     if set(names) <= set(papers()):
         return "\n".join(page(name, store).rstrip() for name in names or papers())
-    parts = [f"### {experiment}\n\n{claims_table(found)}" for experiment, found in findings.items()]
+    parts = []
+    for experiment, found in findings.items():
+        parts += [f"### {experiment}", claims_table(found)]
+        parts += [f"Note: {notes[experiment]}."] if experiment in notes else []
     return "\n\n".join([*parts, summary([finding for found in findings.values() for finding in found])])
 
 

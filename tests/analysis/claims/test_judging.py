@@ -139,7 +139,8 @@ def test_dropping_seeds_never_confirms_a_claim(values: list[float], kept: int, r
 def test_fewer_seeds_confirm_a_true_claim_less_often() -> None:
     """Not only because of the number of seeds that a claim asks for: the rules themselves are stricter."""
     random = np.random.default_rng(0)
-    for rule in ({"at_least": 0.6}, {"number": 1.0, "margin": 2.5}):
+    rules: list[dict[str, Any]] = [{"at_least": 0.6}, {"number": 1.0, "margin": 2.5}]
+    for rule in rules:
         shares = [
             np.mean([judged(list(random.normal(1, 0.8, n)), **rule).verdict == "confirmed" for _ in range(300)])
             for n in (4, 8, 32)

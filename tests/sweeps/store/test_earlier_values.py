@@ -11,17 +11,15 @@ from hypothesis import strategies as st
 
 import mislabel
 from mislabel.sweeps.cells.space import Space
-from mislabel.sweeps.checks.reader import read_spec
 from mislabel.sweeps.errors import SpecError
 from mislabel.sweeps.ids import cell_id, cell_ids, run_id
-from mislabel.sweeps.papers.bundled import spec_path
 from mislabel.sweeps.run.launch import plan_sweep
 from mislabel.sweeps.store.store import Store
 from mislabel.tasks.parameters import knob, shape
 from mislabel.tasks.registry import find_task
 from mislabel.tasks.task import Task
 from tests.bowls import BOWL, MACHINE, bowl_spec, run
-from tests.regression.write_records import recorded, stored_runs
+from tests.regression.write_records import RECORDS, recorded, stored_runs
 
 Add = Callable[..., Task[Any]]
 
@@ -99,16 +97,19 @@ def test_a_default_other_than_the_earlier_value_gives_other_cells(add: Add) -> N
     assert cells_of(later, parameters={"x": {"values": [0.0, 1.0, 2.0]}, "slope": 0.0}) == before
 
 
-@pytest.mark.parametrize(("experiment", "quick", "name"), [pytest.param(*found, id=found[2]) for found in recorded()])
-def test_the_bundled_records_keep_their_ids(experiment: str, quick: bool, name: str) -> None:
-    spec, task = read_spec(spec_path(experiment), (), quick)
+@pytest.mark.parametrize("name", [name for _, _, name in recorded()])
+def test_the_bundled_records_keep_their_ids(name: str) -> None:
+    spec = mislabel.load(str(RECORDS), name).spec
+    task = find_task(spec.task)
     later = with_parameters(task, slope=SLOPE, material=MATERIAL)
     cells = [cell for chunk in Space(spec, later).cells() for cell in chunk.ids]
     stored = set(stored_runs(name))
     assert {run_id(cell, seed) for cell in cells for seed in spec.seed_range} & stored
     assert cells == [cell for chunk in Space(spec, task).cells() for cell in chunk.ids]
     other = spec.model_copy(update={"parameters": {**spec.parameters, "slope": 0.25}})
-    changed = {run_id(cell, seed) for chunk in Space(other, later).cells() for cell in chunk.ids for seed in range(99)}
+    changed = {
+        run_id(cell, seed) for chunk in Space(other, later).cells() for cell in chunk.ids for seed in spec.seed_range
+    }
     assert not changed & stored
 
 
