@@ -48,7 +48,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one worker run each file, so that it starts a Ray or a server once. Files that do so come first."""
+    """Let one worker run each file, so that it starts a Ray or a server once. Files that do so come first.
+
+    Tests with a group of their own are spread over the workers.
+    """
 
     def rank(item: pytest.Item) -> int:
         return next((i for i, mark in enumerate(("ray", "server")) if item.get_closest_marker(mark)), 2)
@@ -56,7 +59,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     first: dict[str, int] = {}
     for item in items:
         file = item.path.as_posix()
-        item.add_marker(pytest.mark.xdist_group(file))
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(file))
         first[file] = min(first.get(file, 2), rank(item))
     items.sort(key=lambda item: first[item.path.as_posix()])
 

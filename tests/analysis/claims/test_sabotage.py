@@ -35,7 +35,10 @@ def cases() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.claims
-@pytest.mark.parametrize(("sabotage", "experiment"), list(cases()))
+@pytest.mark.parametrize(
+    ("sabotage", "experiment"),
+    [pytest.param(*case, marks=pytest.mark.xdist_group("-".join(case))) for case in cases()],
+)
 def test_a_sabotaged_task_contradicts_its_claims(sabotage: str, experiment: str, tmp_path: Path) -> None:
     words = ["reproduce", experiment, "--quick", "--inline", "--no-mlflow", "--json", "--store", str(tmp_path)]
     with sabotages(experiment.partition("/")[0])[sabotage]():
