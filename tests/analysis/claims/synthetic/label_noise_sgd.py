@@ -199,7 +199,7 @@ def quotient(numerator: str, denominator: str, good: float, bad: float) -> Table
 
 
 def images(value: Callable[[Mapping[Any, Any], bool], Row]) -> Table:
-    """A sweep over widths, σ and scales; the last cell of the grid is told to be bad."""
+    """A sweep over widths, σ and scales. If the claim does not hold, `value` gives other curves."""
 
     def table(holds: bool) -> TableSweep:
         rows = grid(width=(16, 64), sigma=(0.5, 2.0), init_scale=(0.5, 1.0))
