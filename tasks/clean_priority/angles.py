@@ -70,7 +70,7 @@ def init(lanes: Lanes[Params]) -> State:
     features, circle = alphas[-1][:, :count].double(), _angles(products[:, :count, :count])
     return {
         "circle": circle[:, 0],
-        "neighbours": circle.diagonal(offset=1, dim1=1, dim2=2),
+        "neighbours": circle.diagonal(offset=1, dim1=1, dim2=2).contiguous(),
         "clusters": _angles(products[:, count:, count:]),
         "features": _angles(features @ features.mT)[:, 0],
     }
