@@ -26,7 +26,7 @@ _LONGEST_LAG_SECONDS = 120.0
 
 
 def cost_of_tracking_a_cell() -> Iterator[Figure]:
-    """A complete sweep of 200 cells with 18 metrics is written. The process has loaded MLflow before."""
+    """A complete sweep of 200 cells of XOR clusters is written. The process has loaded MLflow before."""
     from tests.cluster.postgres import postgres
 
     with _sweep(steps=50) as store:
