@@ -4,9 +4,9 @@ A region holds if the 95 % confidence interval of the mean lies inside it, and i
 outside. A number of the paper is confirmed if our 95 % prediction interval for one more run contains it and is narrower
 than the margin, and contradicted if the interval does not contain it. Everything else is undecided.
 
-Fewer seeds never make a claim easier to confirm. Fewer seeds than the claim asks for confirm nothing, and fewer seeds
-widen both intervals. A statement about several cells must be confirmed in each of them; one cell contradicts it, at a
-level that accounts for the number of cells.
+Fewer seeds do not make a claim easier to confirm. Fewer seeds than the claim asks for confirm nothing, and with fewer
+seeds both intervals are wider on average. A statement about several cells must be confirmed in each of them. One cell
+contradicts it, at a level that accounts for the number of cells.
 """
 
 import math

@@ -57,6 +57,11 @@ def counts(found: Sequence[Finding]) -> dict[str, int]:
     return {verdict: sum(finding.verdict == verdict for finding in found) for verdict in VERDICTS}
 
 
+def _counted(found: Sequence[Finding]) -> str:
+    """Such as '3 confirmed, 1 undecided'."""
+    return ", ".join(f"{n} {verdict}" for verdict, n in counts(found).items() if n)
+
+
 def page(name: str, store: str) -> str:
     """A paper's claims, experiment by experiment, then its items."""
     checked = Checked(name, store)
@@ -117,7 +122,7 @@ def reason(finding: Finding) -> str:
 
 def summary(found: Sequence[Finding]) -> str:
     """How many claims have each verdict, and how many verdicts chance alone would give."""
-    shown = ", ".join(f"{n} {verdict}" for verdict, n in counts(found).items() if n)
+    shown = _counted(found)
     tested = [finding.claim for finding in found if finding.verdict != "not tested"]
     if not tested:
         return f"{shown}."
@@ -141,14 +146,12 @@ def _items(checked: Checked) -> str:
         by_item.setdefault(finding.claim.item, []).append(finding)
     rows = []
     for item in paper(checked.name).items:
-        found = counts(by_item.get(item.item, []))
-        verdicts = ", ".join(f"{n} {verdict}" for verdict, n in found.items() if n)
+        verdicts = _counted(by_item.get(item.item, []))
         rows.append(
             (item.item, _text(item.says), f"not tested: {_text(item.not_tested)}" if item.not_tested else verdicts)
         )
     if beyond := by_item.get(BEYOND):
-        verdicts = ", ".join(f"{n} {verdict}" for verdict, n in counts(beyond).items() if n)
-        rows.append((BEYOND, "statements that the paper does not make", verdicts))
+        rows.append((BEYOND, "statements that the paper does not make", _counted(beyond)))
     return table(("item", "what it says", "claims"), rows)
 
 

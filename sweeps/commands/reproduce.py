@@ -39,7 +39,7 @@ def command(
 ) -> int:  # fmt: skip
     """Run the papers' experiments with their settings and seeds, and check the papers' claims with the results.
 
-    A claim is a quantity and a rule that was fixed before the runs. A region is confirmed where the 95 % confidence
+    A claim is a quantity and a rule. A region is confirmed where the 95 % confidence
     interval over seeds lies inside it, and contradicted where it lies outside. A number of the paper is confirmed where
     our 95 % prediction interval contains it and is narrow enough, and contradicted where it does not contain it.
 
@@ -201,13 +201,13 @@ def _markdown(names: tuple[str, ...], findings: "dict[str, list[Finding]]", note
 
 
 def _list(findings: "dict[str, list[Finding]]") -> str:
-    from mislabel.analysis.claims.judging import VERDICTS
+    from mislabel.analysis.claims.page import counts
 
-    rows = []
-    for experiment, found in findings.items():
-        counts = [sum(finding.verdict == verdict for finding in found) for verdict in VERDICTS]
-        rows.append((experiment, str(len(found)), *(str(n) if n else "." for n in counts)))
-    return columns(rows, ("experiment", "claims", *VERDICTS))
+    rows = [
+        (experiment, str(len(found)), *(str(n) if n else "." for n in counts(found).values()))
+        for experiment, found in findings.items()
+    ]
+    return columns(rows, ("experiment", "claims", *counts([])))
 
 
 def _coverage() -> str:

@@ -78,7 +78,7 @@ def _stand_still(lanes: Lanes[images.Params], s: State, start: int, stop: int) -
 
 
 def _training_on(labels: Callable[[Lanes[Any], Segments], Tensor]) -> Callable[..., State]:
-    """Training on other labels than those that are measured."""
+    """Train on these labels, and measure on the real ones."""
 
     def advance(lanes: Lanes[images.Params], s: State, start: int, stop: int) -> State:
         found = _SEGMENTS(lanes)

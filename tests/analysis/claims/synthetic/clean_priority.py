@@ -49,7 +49,7 @@ EARLY = np.minimum(0.4 + 0.3 * FRAME, 2.0)
 
 
 def dynamics(holds: bool, **wrong: np.ndarray) -> TableSweep:
-    """Two widths, of which the second has the wrong curves if the claim does not hold."""
+    """Two widths. If the claim does not hold, the second one has wrong curves."""
     rows = [{"width": width, "noise_rate": 0.3, "classes": "7, 9"} for width in (32, 64)]
     sweep = TableSweep(rows, varying=["width"])
     tables = []
@@ -65,7 +65,7 @@ def curves(**wrong: np.ndarray) -> Tables:
 
 
 def networks(holds: bool, activation: str, right: Mapping[str, float], wrong: Mapping[str, float]) -> TableSweep:
-    """Two depths, of which the second has the wrong metrics if the claim does not hold."""
+    """Two depths. If the claim does not hold, the second one has wrong metrics."""
     rows = [
         {"activation": activation, "hidden_layers": depth, "width": 512, "angles": 181}
         | {"cluster_angle": math.pi / 2, "spread": 0.1}
@@ -118,7 +118,7 @@ def circles(holds: bool) -> TableSweep:
 
 
 def samples(holds: bool, **wrong: float) -> TableSweep:
-    """θ_g of two classes, of which the second has the wrong angles, in degrees, if the claim does not hold."""
+    """θ_g of two classes in degrees. If the claim does not hold, the second class has wrong angles."""
     right = {"clean_angles": 30.0, "noisy_angles": 150.0, "other_angles": 90.0, "class_others_angle": 90.0}
     sizes = {"class_others_angle": 1}
     rows: list[dict[str, Any]] = []

@@ -37,7 +37,7 @@ def _number(claim: str, metric: str, **where: float | str) -> Make:
 
 
 def _pair(metric: str, better: Mapping[str, Any], worse: Mapping[str, Any], gain: float = 0.02) -> Make:
-    """Two cells of which the first is better, or not."""
+    """Two cells. The first one is better if the claim holds."""
     return lambda holds: TableSweep(
         [{**better, metric: _noisy(0.5 + (gain if holds else -gain))}, {**worse, metric: _noisy(0.5)}]
     )
