@@ -3,6 +3,9 @@ BIN := .venv/bin
 READY := .venv/.installed
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
+# Tests start many processes. Without compiled modules each of them would compile ours again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help quickstart check test test-all mutants lint dependencies bench faults dist docs docs-serve docs-pages
 .DELETE_ON_ERROR:
 

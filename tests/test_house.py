@@ -7,6 +7,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -61,7 +62,13 @@ def name_of(path: Path) -> str:
     return ".".join(["mislabel", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
 
 
-def imports_of(path: Path, at_import_only: bool = False) -> Iterator[str]:
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def imports_of(path: Path, at_import_only: bool = False) -> tuple[str, ...]:
     """Modules that the file names in imports, wherever they stand but under TYPE_CHECKING."""
 
     def visit(node: ast.AST) -> Iterator[str]:
@@ -79,7 +86,7 @@ def imports_of(path: Path, at_import_only: bool = False) -> Iterator[str]:
         for child in ast.iter_child_nodes(node):
             yield from visit(child)
 
-    return visit(ast.parse(path.read_text()))
+    return tuple(visit(tree_of(path)))
 
 
 def is_of(module: str, *packages: str) -> bool:
@@ -175,13 +182,12 @@ def test_a_large_package_is_named_in_few_modules(package: str, allowed: list[str
     assert breaches([path for path in MODULES if path not in inside], package) == []
 
 
-def private_uses(source: str, libraries: tuple[str, ...] = ("ray", "optuna", "mlflow")) -> list[str]:
+def private_uses(tree: ast.Module, libraries: tuple[str, ...] = ("ray", "optuna", "mlflow")) -> list[str]:
     """Private names of these libraries in a module that imports one of them.
 
     That is: an import of a private module or name, and an attribute with a leading underscore that the module itself
     does not define.
     """
-    tree = ast.parse(source)
     nodes = [*ast.walk(tree)]
     imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     for node in nodes:
@@ -221,9 +227,8 @@ PRIVATE_TEXTS = {
 def test_private_interfaces_of_a_library_are_used_in_its_adapter_alone(library: str, adapter: str) -> None:
     uses: dict[str, list[str]] = {}
     for path in MODULES:
-        source = path.read_text()
-        uses[name_of(path)] = private_uses(source, (library,))
-        uses[name_of(path)] += [text for text in PRIVATE_TEXTS[library] if text in source]
+        uses[name_of(path)] = private_uses(tree_of(path), (library,))
+        uses[name_of(path)] += [text for text in PRIVATE_TEXTS[library] if text in path.read_text()]
     assert {name: used for name, used in uses.items() if used and name != adapter} == {}
     assert uses[adapter], "the adapter uses no private interface: remove it"
 
@@ -239,14 +244,12 @@ def test_private_interfaces_of_a_library_are_used_in_its_adapter_alone(library: 
     ],
 )
 def test_private_names_are_found(source: str) -> None:
-    assert private_uses(source) != []
+    assert private_uses(ast.parse(source)) != []
 
 
 def test_private_names_of_our_own_are_allowed() -> None:
-    assert (
-        private_uses("import ray\nclass A:\n    def __init__(self):\n        self._x = 1\n    def f(self): self._x")
-        == []
-    )
+    source = "import ray\nclass A:\n    def __init__(self):\n        self._x = 1\n    def f(self): self._x"
+    assert private_uses(ast.parse(source)) == []
 
 
 STATE = """
@@ -294,6 +297,7 @@ def test_importing_a_module_changes_nothing_in_the_process() -> None:
     assert effects_of_importing(ours, [*libraries, "matplotlib", "optuna", "torch", "mlflow"]) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("line", "effect"),
     [
@@ -319,6 +323,7 @@ def test_commands_import_nothing_heavy_before_they_are_called() -> None:
     assert breaches(in_package("mislabel.sweeps.commands"), *heavy, at_import_only=True) == []
 
 
+@pytest.mark.long
 def test_analysis_loads_neither_torch_nor_ray_nor_mlflow() -> None:
     # What is about Optuna loads Optuna.
     names = [
@@ -349,7 +354,7 @@ def test_only_commands_speak() -> None:
             "mislabel.cluster.jobs.head_job",
         ):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             match node:
                 case ast.Call(func=ast.Name(id="print")) | ast.Call(func=ast.Attribute(attr="echo" | "secho")):
                     speaking.append(f"{name_of(path)}:{node.lineno}")
@@ -359,11 +364,7 @@ def test_only_commands_speak() -> None:
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    silent = [
-        name_of(path)
-        for path in MODULES
-        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
-    ]
+    silent = [name_of(path) for path in MODULES if path.read_text().strip() and not ast.get_docstring(tree_of(path))]
     assert silent == []
 
 

@@ -66,6 +66,7 @@ def test_a_cluster_runs_sweeps_in_such_a_folder(tmp_path: Path) -> None:
         assert load(cluster.state.store, "shadowed").runs["status"].tolist() == ["done"] * 4
 
 
+@pytest.mark.long
 def test_a_folder_called_mislabel_does_not_hide_the_package(tmp_path: Path) -> None:
     """Such as a clone of the repository, beside a notebook."""
     (tmp_path / "mislabel" / "tasks").mkdir(parents=True)

@@ -63,6 +63,7 @@ def test_folders_of_killed_processes_are_removed_and_others_are_kept(tmp_path: P
         running.communicate()
 
 
+@pytest.mark.long
 def test_a_folder_is_removed_while_others_still_write_there(tmp_path: Path) -> None:
     """Like workers of a Ray that was lost. They end a moment later."""
     writes = threading.Event()

@@ -58,6 +58,7 @@ def test_a_process_can_be_started_elsewhere_and_imports_as_here(
     assert (Path.cwd(), os.environ["PYTHONPATH"]) == (tmp_path, f"here{os.pathsep}")
 
 
+@pytest.mark.long
 def test_processes_that_a_dead_process_left_behind_are_ended(tmp_path: Path) -> None:
     process = start([sys.executable, "-c", STUBBORN], os.environ, tmp_path / "log")
     deadline = time.monotonic() + 120
@@ -73,6 +74,7 @@ def test_processes_that_a_dead_process_left_behind_are_ended(tmp_path: Path) -> 
     assert not child.lives
 
 
+@pytest.mark.long
 def test_a_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path) -> None:
     process = start([sys.executable, "-c", STUBBORN], os.environ, tmp_path / "log")
     deadline = time.monotonic() + 120

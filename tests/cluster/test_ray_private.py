@@ -19,6 +19,7 @@ from mislabel.cluster.tune.runner import connected
 PRODUCT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_no_other_module_uses_a_private_interface_of_ray() -> None:
     private = ("internal_kv", "_cleanup_cached_actors", "__internal_head__", "RAY_JOB_CONFIG_JSON_ENV_VAR")
     found = [

@@ -64,6 +64,7 @@ def _figures_of_clean_priority() -> list[str]:
     return [*old, *few]
 
 
+@cache
 def _numbers() -> dict[str, list[str]]:
     """The numbers of each page, in order."""
     codes = [str(int(code)) for code in ExitCode]
@@ -109,6 +110,7 @@ def _cited(sources: list[str]) -> list[str]:
     return [number for source in sources for number in (source, *years.get(source, []))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", pages(), ids=page_name)
 def test_every_number_in_the_text_has_a_source(page: Path) -> None:
     text = prose_of(page.read_text().partition(MARKER)[0])

@@ -38,10 +38,12 @@ def _differences(page: str, folder: Path) -> list[str]:
     return [shown.source for shown in Session(folder).run(page) if not shown.agrees]
 
 
+@pytest.mark.long
 def test_times_and_speeds_may_differ_and_dots_stand_for_any_lines(tmp_path: Path) -> None:
     assert _differences(PAGE, tmp_path) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("right", "wrong"), [("2 runs;", "3 runs;"), ("1 pack ", "2 packs "), ("42", "43"), ("\nb\n", "\nc\n")]
 )

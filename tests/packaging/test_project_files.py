@@ -136,6 +136,7 @@ def test_files_for_other_programs_follow_their_schemas(schema: str, file: str) -
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.long
 def test_every_import_is_a_declared_dependency(tmp_path: Path) -> None:
     """As `make dependencies` checks it."""
     for words in re.findall(r"^\t\$\(BIN\)/deptry (.*)", MAKEFILE, re.MULTILINE):

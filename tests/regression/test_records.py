@@ -35,6 +35,7 @@ def test_every_recorded_sweep_is_compared() -> None:
     assert sum(claim["mean"] is not None for sweep in EXPECTED.values() for claim in sweep["claims"]) > 40
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("experiment", "quick", "name"), SWEEPS)
 def test_claims_have_the_same_estimates_and_verdicts(experiment: str, quick: bool, name: str) -> None:
     assert claims_of(experiment, quick) == [_rounded(claim) for claim in EXPECTED[name]["claims"]]

@@ -276,6 +276,7 @@ def test_a_curve_says_how_many_runs_were_stopped_before_each_step() -> None:
 places = st.dictionaries(st.tuples(st.integers(0, 7), st.sampled_from([0, 1, 10, 10**9])), values, max_size=30)
 
 
+@pytest.mark.long
 @given(places, st.sampled_from(["cell_id", "x"]), st.booleans())
 def test_a_curve_is_a_summary_at_each_step(found: dict[tuple[int, int], float], by: str, sparse: bool) -> None:
     """Also if the runs have few steps in common, and if frames come in several parts and in any order."""

@@ -165,6 +165,7 @@ class Plain:
         }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("params", [LOW, HIGH], ids=["more points than dimensions", "more dimensions than points"])
 def test_a_run_equals_the_slow_reference(params: Params) -> None:
     seeds = [1, 2]

@@ -29,6 +29,7 @@ def test_every_claim_has_a_measure_and_synthetic_tables(name: str) -> None:
     assert set(predictions(name)) <= claims
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "claim"), CLAIMS)
 @pytest.mark.parametrize("holds", [True, False])
 def test_a_claim_is_confirmed_by_one_table_and_contradicted_by_another(name: str, claim: str, holds: bool) -> None:

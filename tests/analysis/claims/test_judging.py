@@ -136,6 +136,7 @@ def test_dropping_seeds_never_confirms_a_claim(values: list[float], kept: int, r
     assert judged(part, seeds=len(values), **rule).verdict != "confirmed"
 
 
+@pytest.mark.long
 def test_fewer_seeds_confirm_a_true_claim_less_often() -> None:
     """Not only because of the number of seeds that a claim asks for: the rules themselves are stricter."""
     random = np.random.default_rng(0)

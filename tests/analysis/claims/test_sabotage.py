@@ -57,6 +57,7 @@ def test_every_sabotage_that_a_claim_names_exists_and_is_used() -> None:
         assert named == set(sabotages(name))
 
 
+@pytest.mark.long
 def test_every_task_has_a_sabotage() -> None:
     covered = {read_spec(spec_path(experiment), (), True)[0].task for _, experiment in cases()}
     assert covered == {point.name for point in entry_points(group=GROUP) if point.value.startswith("mislabel.")}

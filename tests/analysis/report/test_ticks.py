@@ -64,6 +64,7 @@ def drawn(prepare: Callable[[Any], None], ours: bool) -> tuple[dict[str, np.ndar
     return boxes(every), labels
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prepare", [linear, logarithmic, within_a_decade, steps, listed])
 def test_labels_are_where_matplotlib_has_them(prepare: Callable[[Any], None]) -> None:
     """Powers of ten as plain text are a few pixels smaller."""

@@ -43,6 +43,7 @@ def test_runs_get_the_commit_of_their_launch(store: Store) -> None:
     assert set(sweep.runs["commit"]) == set(sweep.commits) == {commit_of(launch)}
 
 
+@pytest.mark.long
 def test_runs_from_a_modified_checkout_are_marked(store: Store) -> None:
     sweep = _stored(store, CLEAN, DIRTY, f"{CLEAN} {DIRTY}")
     assert sweep.commits.tolist() == [CLEAN, DIRTY, f"{CLEAN} {DIRTY}"]
@@ -54,6 +55,7 @@ def test_runs_from_a_modified_checkout_are_marked(store: Store) -> None:
     assert f"{note[1:]}." in Report(sweep).html()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("commit", [CLEAN, ""])
 def test_unmodified_and_installed_code_need_no_note(store: Store, commit: str) -> None:
     sweep = _stored(store, commit, commit, commit)
@@ -89,6 +91,7 @@ def test_a_sweep_without_runs_has_no_commits(store: Store) -> None:
     assert commits(mislabel.load(store.address, "bowls")).empty
 
 
+@pytest.mark.long
 def test_the_commands_mark_the_records_that_come_from_a_modified_checkout() -> None:
     def said(*words: str) -> tuple[str, str]:
         result = CliRunner().invoke(cli, [*words, "--store", str(RECORDS)], standalone_mode=False)

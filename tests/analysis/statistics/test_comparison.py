@@ -65,6 +65,7 @@ def test_p_values_are_corrected_by_holm() -> None:
     assert holm(pd.Series([0.9, 0.8])).tolist() == [1.0, 1.0]
 
 
+@pytest.mark.long
 def test_correction_keeps_false_findings_rare() -> None:
     """Of 300 comparisons of 20 equal cells, about one in twenty finds a difference."""
     rng = np.random.default_rng(0)

@@ -43,6 +43,7 @@ def test_a_cell_with_a_diverged_run_comes_after_complete_cells(store: Store) -> 
     assert table["diverged"].tolist() == [0, 0, 2]
 
 
+@pytest.mark.long
 def test_the_front_comes_first_and_no_cell_dominates_it(store: Store) -> None:
     """The loss is smallest at x = 3. The height = loss + level is largest far from it."""
     parameters = {"x": {"values": [0, 1, 3]}, "level": {"values": [0, 10]}, "rate": 1.0}
@@ -58,6 +59,7 @@ def test_the_front_comes_first_and_no_cell_dominates_it(store: Store) -> None:
     assert "front" not in ranked(sweep, by=["x"])
 
 
+@pytest.mark.long
 def test_cells_that_can_not_be_compared_are_not_on_the_front(store: Store) -> None:
     parameters = {"x": {"values": [0, 3]}, "trouble": {"values": [0, 2], "when": "x == 3"}}
     sweep = made(store, parameters=parameters, metric=TWO, seeds=3)

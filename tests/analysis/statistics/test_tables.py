@@ -315,6 +315,7 @@ def test_only_the_selected_columns_are_read(store: Store, monkeypatch: pytest.Mo
         sweep.read("curves", ["m1"])
 
 
+@pytest.mark.long
 def test_reading_a_sweep_loads_neither_torch_nor_ray_nor_mlflow(sweep: Sweep) -> None:
     script = (
         "import sys, mislabel\n"

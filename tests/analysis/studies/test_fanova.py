@@ -20,6 +20,7 @@ def shares(x: np.ndarray, y: np.ndarray, trees: int) -> np.ndarray:
     return np.asarray(np.concatenate(found).mean(axis=0))
 
 
+@pytest.mark.long
 def test_shares_equal_those_of_optuna() -> None:
     x = points(60, 4)
     y = 3 * x[:, 0] + x[:, 1] + x[:, 2] * x[:, 3]

@@ -11,6 +11,7 @@ from mislabel.analysis.theory import misclassification as theory
 LOSSES: tuple[theory.Loss, ...] = ("hinge", "logistic")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("norm", [0.05, 0.5, 4.0])
 def test_the_expected_change_is_the_mean_over_many_steps(loss: theory.Loss, norm: float) -> None:

@@ -35,6 +35,7 @@ def test_the_image_runs_as_a_user_and_contains_what_the_distribution_needs() -> 
             assert found[1].startswith(f"mislabel:{VERSION}")
 
 
+@pytest.mark.long
 def test_the_compose_file_is_valid_by_the_specification(tmp_path: Path) -> None:
     schema = ["check-jsonschema", "--builtin-schema", "vendor.compose-spec"]
     done = tool(*schema, DEPLOY / "compose.yaml")

@@ -27,6 +27,7 @@ def test_an_unknown_kuberay_field_is_refused() -> None:
         RayJob.model_validate(values)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", ["1.28", "1.37"])
 def test_every_pod_is_valid_by_kubernetes_schema(version: str) -> None:
     found = dict(pods())

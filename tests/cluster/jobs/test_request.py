@@ -86,6 +86,7 @@ def test_a_spec_that_is_too_long_is_refused_before_it_is_sent() -> None:
         SweepRequest("noise", long, "ann").metadata()
 
 
+@pytest.mark.long
 @given(st.dictionaries(st.sampled_from(["mislabel", "kind", "sweep", "spec", "owner", "priority", "words"]), st.text()))
 def test_nonsense_is_refused_in_a_sentence(metadata: dict[str, str]) -> None:
     with suppress(MislabelError):

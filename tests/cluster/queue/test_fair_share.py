@@ -13,6 +13,7 @@ from mislabel.sweeps.process import Process
 demands = st.dictionaries(st.text(min_size=1, max_size=3), st.one_of(st.none(), st.integers(0, 20)), max_size=6)
 
 
+@pytest.mark.long
 @given(demands, st.integers(1, 40))
 def test_each_sweep_gets_a_slot_and_no_useful_slot_stays_free(wants: dict[str, int | None], slots: int) -> None:
     share = shares(wants, slots)

@@ -2,6 +2,7 @@ import itertools
 import tracemalloc
 from typing import Any
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -122,6 +123,7 @@ def test_strings_of_different_length_stay_whole() -> None:
     assert [cell["surface"] for _, cell in cells] == ["rough", "smooth"]
 
 
+@pytest.mark.long
 @examples(80, deadline=None)
 @given(specs.spaces("grid", "random", "qmc"))
 def test_every_cell_satisfies_its_spec(values: dict[str, Any]) -> None:
@@ -158,10 +160,12 @@ def large(points: int) -> Space:
     return space_of(parameters, exclude=["x > 9.99"])
 
 
+@pytest.mark.long
 def test_a_million_cells_are_counted_in_seconds() -> None:
     assert sum(map(len, large(500).cells())) == 998 * 500 * 2 + 2
 
 
+@pytest.mark.long
 def test_only_one_chunk_of_cells_is_in_memory() -> None:
     tracemalloc.start()
     assert sum(map(len, large(100).cells())) == 998 * 100 * 2 + 2

@@ -115,6 +115,7 @@ def test_cells_of_all_branches_have_the_same_columns() -> None:
     assert {tuple(chunk.columns) for chunk in chunks} == {("width", "x", "level")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["random", "qmc"])
 def test_a_sweep_with_branches_is_run_and_extended(store: Store, method: str) -> None:
     keys: dict[str, Any] = {

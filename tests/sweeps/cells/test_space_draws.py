@@ -15,6 +15,7 @@ from tests.examples import examples
 from tests.sweeps.cells.spaces import AXES, accepted, all_cells, random_space, space_of
 
 
+@pytest.mark.long
 @examples(12, deadline=None)
 @given(specs.spaces("random", "qmc"), st.integers(0, 60))
 def test_draws_are_reproducible_and_a_larger_budget_keeps_them(values: dict[str, Any], more: int) -> None:
@@ -29,6 +30,7 @@ def test_draws_are_reproducible_and_a_larger_budget_keeps_them(values: dict[str,
 # Random
 
 
+@pytest.mark.long
 @examples(30)
 @given(st.integers(1, 400), st.integers(1, 400), st.integers(0, 5))
 def test_a_larger_budget_adds_cells_and_changes_none(few: int, more: int, seed: int) -> None:
@@ -36,6 +38,7 @@ def test_a_larger_budget_adds_cells_and_changes_none(few: int, more: int, seed: 
     assert first == all_cells(random_space(AXES, max(few, more), seed, exclude=["x > 4"]))[: len(first)]
 
 
+@pytest.mark.long
 def test_a_budget_beyond_one_chunk_keeps_the_first_cells() -> None:
     few, many = random_space(AXES, 1000), random_space(AXES, 40_000)
     assert all_cells(few) == list(itertools.islice(iter(all_cells(many)), 1000))
@@ -126,6 +129,7 @@ def test_another_seed_gives_other_sobol_points() -> None:
     assert not first & second
 
 
+@pytest.mark.long
 def test_sobol_points_continue_beyond_one_chunk() -> None:
     few, many = (space_of(AXES, method="qmc", budget={"cells": cells}) for cells in (1000, 40_000))
     assert all_cells(few) == all_cells(many)[:1000]

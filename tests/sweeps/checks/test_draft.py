@@ -92,6 +92,7 @@ def test_the_spec_without_mistakes_is_accepted() -> None:
     checked_spec(read_document(with_mistakes([]), "a.yaml"))
 
 
+@pytest.mark.long
 @examples(150, deadline=None)
 @given(st.lists(st.sampled_from(MISTAKES), min_size=1, unique_by=lambda mistake: mistake[0]))
 def test_independent_mistakes_give_exactly_one_message_each(chosen: list[tuple[Path, Any, Path]]) -> None:

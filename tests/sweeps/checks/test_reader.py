@@ -265,6 +265,7 @@ def test_a_huge_grid_is_refused_quickly() -> None:
     assert "1,000,000,000 cells" in problem.text
 
 
+@pytest.mark.long
 def test_many_values_are_checked_quickly() -> None:
     values = [i / 10_000 for i in range(50_000)]
     spec, _ = checked_spec(Document("a.yaml", {"name": "a", "task": "bowl", "parameters": {"x": {"values": values}}}))

@@ -140,6 +140,7 @@ def test_the_head_tries_again_after_an_error_that_may_pass(
     assert mislabel("run", "bowls.yaml", "--address", f"127.0.0.1:{port}", "--no-mlflow").code == code
 
 
+@pytest.mark.long
 def test_what_is_only_looked_at_loads_nothing_heavy(folder: Path) -> None:
     (folder / "results" / "a").mkdir(parents=True)
     (folder / "results" / "a" / "spec.yaml").write_text("name: a\ntask: bowl\n")

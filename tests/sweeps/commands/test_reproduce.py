@@ -77,6 +77,7 @@ def test_fresh_runs_everything_again_in_an_empty_store(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.long
 def test_claims_are_checked_once_all_cells_have_runs(tmp_path: Path) -> None:
     words = [SMALL, "--quick", "--store", str(tmp_path)]
     few = ["--inline", "--no-mlflow", "--set", "parameters.steps=50", "--set", "seeds.count=2"]

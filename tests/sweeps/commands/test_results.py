@@ -98,6 +98,7 @@ def test_a_sweep_without_results_is_refused(mislabel: Mislabel, ran: Callable[..
     assert "bowls" in said.err
 
 
+@pytest.mark.long
 def test_the_front_of_several_objectives_comes_first(mislabel: Mislabel, ran: Callable[..., Said]) -> None:
     both = [{"name": "loss", "goal": "minimize"}, {"name": "height", "goal": "maximize"}]
     ran(metric=both, parameters={"x": {"values": [0, 3]}, "level": {"values": [0, 10]}, "rate": 1.0})

@@ -45,6 +45,7 @@ def test_the_reason_why_a_sweep_stopped_is_shown(mislabel: Mislabel, ran: Callab
     assert "mislabel run" in said.err
 
 
+@pytest.mark.long
 def test_running_cells_are_shown_with_their_step_and_last_metrics(
     mislabel: Mislabel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ def finished(launch: Launch, show: Callable[[], None] = lambda: None) -> dict[st
     return {status.value: count for status, count in launch.driver.progress.statuses.items()}
 
 
+@pytest.mark.long
 def test_runs_fail_if_a_data_set_differs_from_the_drivers(store: Store, folder: Path) -> None:
     launch = launched(store)
     there = images.images(DOTS).checksum
@@ -84,6 +85,7 @@ def test_runs_can_be_retried_once_the_data_set_is_corrected(store: Store) -> Non
     assert finished(launched(store, retry=True)) == {"done": 2}
 
 
+@pytest.mark.long
 def test_packs_that_read_other_data_sets_are_trained(store: Store) -> None:
     launch = launched(store, data={"values": [DOTS, "digits"]})
     keep_dots(light=7)
@@ -92,6 +94,7 @@ def test_packs_that_read_other_data_sets_are_trained(store: Store) -> None:
     assert {(row["data"], row["status"]) for row in rows} == {(DOTS, "failed"), ("digits", "done")}
 
 
+@pytest.mark.long
 def test_a_data_set_that_lacks_samples_counts_as_different(store: Store) -> None:
     launch = launched(store, samples=30)
     keep_dots(count=20)
@@ -121,6 +124,7 @@ def test_a_pack_continues_from_a_checkpoint_only_with_the_same_data(
     assert finished(second) == {"failed" if light else "done": 2}
 
 
+@pytest.mark.long
 def test_data_is_also_checked_in_a_sweep_with_reused_runs(store: Store) -> None:
     assert finished(launched(store)) == {"done": 2}
     wider = launched(store, name="wider", noise_rate={"values": [0.3, 0.4]})
@@ -215,6 +219,7 @@ def test_changed_data_is_refused(store: Store) -> None:
     assert len(store.sweep("bowls").launches()) == 2
 
 
+@pytest.mark.long
 def test_runs_on_other_data_are_not_reused_from_another_sweep(store: Store, messages: list[str]) -> None:
     run_task(store, reading(lambda params: {"images": "sha256:1"}))
     for name, checksum, adopted in (("other", "sha256:2", 0), ("same", "sha256:1", 6)):

@@ -102,6 +102,7 @@ def assert_same_tables(first: SweepFiles, second: SweepFiles) -> None:
     pd.testing.assert_frame_equal(curves_of(first), curves_of(second))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("changes", [SEARCH, RACE], ids=["search", "race"])
 def test_a_renamed_search_trains_nothing(store: Store, changes: dict[str, Any], ahead: bool) -> None:
@@ -132,6 +133,7 @@ def test_the_race_of_a_grid_reuses_further_seeds(store: Store) -> None:
     assert len(runs_of(second.files)) == 12
 
 
+@pytest.mark.long
 def test_a_search_trains_only_what_other_sweeps_lack(store: Store) -> None:
     first = run(store, name="first", **{**SEARCH, "seeds": 1})
     second = run(store, name="second", **SEARCH)
@@ -143,6 +145,7 @@ def test_a_search_trains_only_what_other_sweeps_lack(store: Store) -> None:
     assert second.driver.progress.done == second.driver.progress.runs == 20
 
 
+@pytest.mark.long
 def test_a_search_that_copies_runs_can_be_interrupted(store: Store) -> None:
     """Half of the seeds are copied, the others are trained."""
     run(store, name="first", **{**SEARCH, "seeds": 1})
@@ -171,6 +174,7 @@ def test_copied_runs_count_for_the_budget_of_runs(store: Store) -> None:
     assert launch.driver.stop_reason.cause is StopCause.RUNS_USED_UP
 
 
+@pytest.mark.long
 def test_runs_that_another_search_stopped_are_judged_again(store: Store) -> None:
     """Runs that it trained to the end are copied, and the others are compared with them."""
     first = run(store, name="first", **ASHA)

@@ -202,6 +202,7 @@ def test_contenders_of_a_grid_get_more_seeds_and_losers_do_not(store: Store) -> 
     assert launch.driver.over
 
 
+@pytest.mark.long
 def test_an_interrupted_race_ends_like_an_uninterrupted_one(store: Store, tmp_path: Any) -> None:
     undisturbed = run(Store(str(tmp_path / "other")), **RACE)
 
@@ -238,6 +239,7 @@ def test_a_larger_limit_continues_the_race(store: Store) -> None:
     assert seeds_of_cells(launch) == {3.0: [24, 24], 9.0: [3, 3]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["random", "tpe"])
 def test_cells_that_were_drawn_or_proposed_race_too(store: Store, method: str) -> None:
     parameters = {"x": {"min": -10, "max": 10, "step": 0.5}, "width": {"values": [2, 3]}}

@@ -244,6 +244,7 @@ def test_the_driver_does_not_wait_for_a_slow_search(store: Store, monkeypatch: p
     assert driver.next() is not None
 
 
+@pytest.mark.long
 def test_the_driver_waits_for_a_slow_search_if_nothing_runs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = prepared(store, machine=AHEAD, **TPE).driver
     source = asked_of(driver)
@@ -291,6 +292,7 @@ def test_with_the_same_order_of_results_the_thread_proposes_the_same(store: Stor
     assert cells[0] == cells[1]
 
 
+@pytest.mark.long
 def test_a_cell_that_is_proposed_again_is_run_from_more_seeds(store: Store) -> None:
     parameters = {"x": {"values": [1.0, 2.0, 3.0]}, "width": {"values": [1, 2]}}
     changes = {**TPE, "parameters": parameters, "budget": {"cells": 15}}
@@ -313,6 +315,7 @@ def test_a_cell_that_is_proposed_again_is_run_from_more_seeds(store: Store) -> N
     ).to_dict()
 
 
+@pytest.mark.long
 def test_an_interrupted_sweep_with_repeated_cells_ends_like_an_uninterrupted_one(store: Store) -> None:
     parameters = {"x": {"values": [1.0, 2.0, 3.0]}, "width": {"values": [1, 2]}}
     changes = {**TPE, "parameters": parameters, "budget": {"cells": 15}}

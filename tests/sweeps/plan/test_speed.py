@@ -2,6 +2,8 @@ import dataclasses
 import time
 from typing import Any
 
+import pytest
+
 from mislabel.sweeps.plan.pack_size import Speed, measure_speed
 from mislabel.tasks.data.images import forget
 from mislabel.tasks.lanes import Lanes
@@ -19,6 +21,7 @@ def test_the_memory_of_a_lane_grows_with_its_tensors() -> None:
     assert narrow < wide
 
 
+@pytest.mark.long
 def test_data_that_packs_share_does_not_count_as_memory_of_a_lane() -> None:
     task = find_task("self_labeling.sane")
     values = {name: parameter.default for name, parameter in task.parameters.items()}
@@ -43,6 +46,7 @@ def test_measuring_trains_no_step_beyond_the_last() -> None:
     assert not any(beyond)
 
 
+@pytest.mark.long
 def test_a_task_with_slow_steps_is_measured_alone_for_two_steps() -> None:
     tried = []
 

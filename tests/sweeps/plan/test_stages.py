@@ -53,6 +53,7 @@ def test_training_takes_as_long_as_its_runs_and_packs(store: Store) -> None:
     assert expected_of(store, workers=2).stages.train == pytest.approx(1.05 * 4 * 8), "the longest pack"
 
 
+@pytest.mark.long
 def test_runs_that_are_copied_take_no_time(store: Store) -> None:
     run(store, name="first", parameters={"x": {"values": [0.0, 1.0]}})
     for name in ("second", "search"):

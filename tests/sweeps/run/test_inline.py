@@ -62,6 +62,7 @@ def test_running_a_complete_sweep_does_nothing(store: Store) -> None:
     pd.testing.assert_frame_equal(runs_of(again.files), before)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_small_steps")
 @pytest.mark.parametrize("reports", [1, 2, 3, 5, 8, 13, 21])
 def test_a_sweep_stopped_anywhere_and_continued_has_the_same_tables(
@@ -200,6 +201,7 @@ def test_a_budget_of_time_stops_the_sweep_and_a_larger_one_continues_it(store: S
     assert statuses(rest) == {"done": 6}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_small_steps")
 @pytest.mark.parametrize("budgets", [[{"runs": 3}, {"runs": 10}], [{"wall": 1e-9}, {"runs": 7, "wall": 1e-9}]])
 def test_a_sweep_whose_budget_is_raised_has_the_tables_of_an_undisturbed_one(

@@ -154,6 +154,7 @@ for _name in CountingHandler.__abstractmethods__:
 CountingHandler.__abstractmethods__ = frozenset()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changes",
     [

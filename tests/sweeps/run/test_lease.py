@@ -94,6 +94,7 @@ def test_a_released_lease_can_be_taken(files: SweepFiles) -> None:
     assert take(files).generation == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("silent", "held"), [(50, True), (70, False)])
 def test_a_driver_on_another_machine_is_dead_after_a_minute_without_renewal(
     files: SweepFiles, monkeypatch: pytest.MonkeyPatch, silent: int, held: bool
@@ -129,6 +130,7 @@ def test_a_driver_elsewhere_that_releases_its_lease_while_we_watch_is_dead(
     assert not is_held(files, 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("data", [b"", b"{", b"[1]", b'{"pid": "x"}', b"\xff\xfe"])
 def test_a_damaged_lease_counts_until_it_is_silent(
     files: SweepFiles, monkeypatch: pytest.MonkeyPatch, data: bytes

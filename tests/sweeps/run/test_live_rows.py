@@ -85,6 +85,7 @@ def test_a_run_that_has_ended_counts_once(store: Store) -> None:
     assert ended.isdisjoint(launch.files.running()["run_id"].to_pylist())
 
 
+@pytest.mark.long
 def test_after_a_crash_the_next_launch_replaces_the_rows_and_leaves_none(store: Store) -> None:
     half_way(store)
     seen: list[int] = []
@@ -121,6 +122,7 @@ def test_a_stopped_sweep_still_shows_its_rows(store: Store) -> None:
     assert len(rows(launch.files))
 
 
+@pytest.mark.long
 def test_rows_of_a_pack_that_fails_are_removed(store: Store) -> None:
     values = {**LONG, "parameters": {**LONG["parameters"], "trouble": 1}}
     files = run(store, **values).files

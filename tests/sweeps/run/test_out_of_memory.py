@@ -43,6 +43,7 @@ def test_a_single_run_that_does_not_fit_fails_with_that_reason(store: Store) -> 
     assert "GiB of cpu\nOutOfMemoryError: tried to allocate 128 of 64" in error
 
 
+@pytest.mark.long
 def test_runs_that_no_longer_fit_continue_from_the_checkpoint(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mislabel.sweeps.run.worker.CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr("mislabel.sweeps.run.worker.CHECKPOINT_SHARE", float("inf"))

@@ -34,6 +34,7 @@ def committed(module: Path) -> str:
     return git(module.parent, "rev-parse", "HEAD")
 
 
+@pytest.mark.long
 def test_the_commit_of_the_tasks_code_is_recorded(module: Path) -> None:
     commit = committed(module)
     assert provenance("own_task")["git"] == {"commit": commit, "dirty": False}
@@ -47,6 +48,7 @@ def test_a_changed_file_makes_it_dirty(module: Path) -> None:
     assert not provenance("own_task")["git"]["dirty"]
 
 
+@pytest.mark.long
 def test_a_launch_names_its_commit_and_marks_a_modified_checkout(module: Path) -> None:
     assert commit_of(provenance("own_task")) == ""
     commit = committed(module)

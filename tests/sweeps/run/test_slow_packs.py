@@ -33,6 +33,7 @@ def ordered(store: Store) -> PackOrder:
     return order
 
 
+@pytest.mark.long
 def test_a_pack_that_is_killed_within_an_epoch_continues_with_the_same_bits(
     store: Store, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def test_the_same_seed_proposes_the_same_cells(store: Store) -> None:
     assert not {proposal.cell for proposal in first} & {proposal.cell for proposal in other}
 
 
+@pytest.mark.long
 def test_excluded_cells_are_never_proposed(files: SweepFiles) -> None:
     """Even though the best cell is among them."""
     exclude = ["x > 2 and x < 6", "rate > 0.5"]
@@ -111,6 +112,7 @@ def test_inactive_axes_have_their_default_and_are_not_in_the_trial(files: SweepF
     assert len({float(p.values["x"]) > 0 for p in proposals}) == 2
 
 
+@pytest.mark.long
 def test_a_cell_that_is_proposed_again_gets_more_seeds(files: SweepFiles) -> None:
     """A cell gets at most four times its seeds. When all cells have them, the search ends."""
     parameters = {"x": {"values": [1, 2, 3, 4]}, "width": {"values": [1, 2, 3]}}
@@ -176,6 +178,7 @@ def test_a_cell_that_diverged_does_not_break_the_search(store: Store) -> None:
     assert states == {0: TrialState.COMPLETE, 2: TrialState.PRUNED}
 
 
+@pytest.mark.long
 def test_a_cell_that_failed_does_not_break_the_search(store: Store) -> None:
     changes = {**TPE, "parameters": {"x": {"min": -10, "max": 10}, "trouble": {"values": [0, 1]}}}
     launch = run(store, **{**changes, "budget": {"cells": 12, "failures": 100}})
@@ -237,6 +240,7 @@ def test_an_unfinished_proposal_gets_its_result(files: SweepFiles) -> None:
     assert trial.params == {name: proposal.values[name] for name in ("x", "rate")}
 
 
+@pytest.mark.long
 def test_an_interrupted_search_proposes_as_many_cells_as_an_uninterrupted_one(store: Store) -> None:
     stopped = 0
 
@@ -251,6 +255,7 @@ def test_an_interrupted_search_proposes_as_many_cells_as_an_uninterrupted_one(st
     assert runs["cell_id"].nunique() == 12
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("emptied", [True, False])
 def test_an_emptied_or_missing_batch_is_reported_and_its_cells_are_recovered(
     store: Store, messages: list[str], emptied: bool
@@ -278,6 +283,7 @@ def test_after_a_restart_random_cells_are_new(files: SweepFiles) -> None:
     assert len(again.ask(100)) == 10
 
 
+@pytest.mark.long
 def test_with_more_seeds_the_proposed_cells_run_again(store: Store) -> None:
     before = runs_of(run(store, **TPE, seeds=1).files)
     launch = run(store, **TPE, seeds=3)

@@ -1,6 +1,8 @@
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from mislabel.sweeps.cells.space import Space
 from mislabel.sweeps.plan.sources import SearchSource
 from mislabel.sweeps.search.search import Branches, Proposal
@@ -77,6 +79,7 @@ def test_a_new_value_adds_a_branch_and_keeps_the_others(files: SweepFiles) -> No
     assert [len(search.proposals) for search in after.searches].count(0) == 1
 
 
+@pytest.mark.long
 def test_a_sweep_runs_its_branches(store: Store) -> None:
     launch = run(store, **GRID)
     runs = runs_of(launch.files)

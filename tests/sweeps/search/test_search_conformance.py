@@ -162,6 +162,7 @@ def test_unfinished_proposals_run_first_after_a_restart(store: Store, method: st
     assert shown(proposals) == shown(uninterrupted)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 def test_trials_have_the_means(files: SweepFiles, method: str) -> None:
     search = search_of(files, method)
@@ -198,6 +199,7 @@ def test_a_search_continues_if_every_cell_fails(files: SweepFiles, method: str) 
     assert len(proposals) == cells_of(method)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 def test_later_cells_are_better_than_random_ones(store: Store, method: str) -> None:
     parameters = {"x": {"min": -10, "max": 10}, "rate": {"min": 0.01, "max": 1, "scale": "log"}}
@@ -241,6 +243,7 @@ others = st.lists(
 exclusions = st.lists(st.sampled_from(["x > 0.8", "level == 10", "width == 2 and x < 0.2", "tilted"]), max_size=2)
 
 
+@pytest.mark.long
 @examples(12, suppress_health_check=[HealthCheck.too_slow])
 @given(ranges, others, exclusions, st.sampled_from([m for m in METHODS if m != "gp"]), st.integers(0, 9))
 def test_proposals_are_always_in_the_space(

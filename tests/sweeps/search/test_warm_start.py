@@ -43,6 +43,7 @@ def test_excluded_cells_and_cells_without_a_result_are_left_out(store: Store) ->
     assert earlier_cells([store.sweep("nothing")], space) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["tpe", "gp", "cmaes", "nsga2"])
 def test_a_search_learns_from_earlier_cells_before_its_first_proposal(store: Store, method: str) -> None:
     run(store, parameters={"x": {"min": -10, "max": 10, "points": 30}}, seeds=1)
@@ -67,6 +68,7 @@ def test_a_resumed_search_learns_from_the_same_cells(store: Store) -> None:
     assert [trial.value is not None for trial in after.study._study.trials] == [True, True, False, False]
 
 
+@pytest.mark.long
 def test_unknown_sweeps_and_sweeps_of_another_task_are_refused(store: Store) -> None:
     run(store)
     spec = bowl_spec(**{**SEARCH, "start_from": ["bowl", "bowls"]})

@@ -24,6 +24,7 @@ def test_a_stored_spec_reads_back_equal(values: dict[str, Any]) -> None:
     assert read.to_yaml() == spec.to_yaml()
 
 
+@pytest.mark.long
 @examples(40, deadline=None)
 @given(specs.spaces("grid", "random", "qmc"))
 def test_groups_steps_and_branches_read_back_equal(values: dict[str, Any]) -> None:
@@ -36,6 +37,7 @@ def test_groups_steps_and_branches_read_back_equal(values: dict[str, Any]) -> No
     assert again == spec
 
 
+@pytest.mark.long
 @examples(60)
 @given(specs.grids)
 def test_a_stored_spec_is_a_spec_that_can_be_run(values: dict[str, Any]) -> None:
@@ -69,6 +71,7 @@ def test_a_stored_spec_is_complete_and_readable_by_any_yaml_reader() -> None:
     assert stored["parameters"] == {"x": {"values": [0.0, 1.0, 2.0], "scale": "linear", "grid": False}}
 
 
+@pytest.mark.long
 def test_a_stored_spec_may_be_longer_than_what_its_author_wrote() -> None:
     spec = bowl_spec()
     assert spec_from_stored(f"# {'-' * LARGEST_BYTES}\n{spec.to_yaml()}") == spec

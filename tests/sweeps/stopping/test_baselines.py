@@ -23,6 +23,7 @@ def ends_of(launch: Launch, x: float = WORST) -> list[str]:
     return sorted(table[table["x"] == x]["status"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["tpe", "random", "nsga2"])
 @pytest.mark.parametrize("per", ["cell", "run"])
 def test_a_baseline_is_trained_to_the_end_though_it_is_the_worst_cell(store: Store, method: str, per: str) -> None:
@@ -65,6 +66,7 @@ def test_a_stopped_cell_that_becomes_a_baseline_is_trained_to_the_end(store: Sto
     assert ends_of(launch) == ["done"] * 2
 
 
+@pytest.mark.long
 def test_a_search_that_has_begun_can_get_a_baseline(store: Store) -> None:
     run(store, **{**SWEEP, "baselines": [], "try_first": [{"x": 3.0}]})
     launch = run(store, **{**SWEEP, "budget": {"cells": 13}})

@@ -179,6 +179,7 @@ def test_a_search_continues_with_the_cells_that_it_proposed(store: Store, add: A
     assert mislabel.load(store.address, "bowls").runs["cell_id"].nunique() == 9
 
 
+@pytest.mark.long
 def test_a_search_runs_its_unfinished_proposals_with_the_earlier_value(store: Store, add: Add) -> None:
     files = run(store, **SEARCH).files
     cells = set(files.read("runs", ["cell_id"])["cell_id"].to_pylist())

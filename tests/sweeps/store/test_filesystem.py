@@ -115,6 +115,7 @@ def in_own_mount(tmp_path: Path, options: str, script: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_a_full_disk_is_named_and_leaves_no_half_file(tmp_path: Path) -> None:
     script = WRITE + "import os; print(sorted(os.listdir(sys.argv[1] + '/a')))"
@@ -130,6 +131,7 @@ def test_a_read_only_disk_is_named(tmp_path: Path) -> None:
     assert "--store" in error
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_a_limit_on_the_size_of_files_is_named(tmp_path: Path) -> None:
     limited = (
@@ -229,6 +231,7 @@ def test_a_folder_whose_server_stays_away_fails_and_a_full_disk_fails_at_once(
         pauses.clear()
 
 
+@pytest.mark.long
 def test_a_request_that_never_ends_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mislabel.sweeps.store.filesystem._HUNG_SECONDS", 0.5)
     given_up = threading.Event()

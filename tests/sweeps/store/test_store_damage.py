@@ -36,6 +36,7 @@ Store(sys.argv[1]).sweep("bowls").write_results(tables(["a-0", "a-1"], "p"))
 """
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_a_worker_killed_between_two_tables_leaves_no_run(files: SweepFiles) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, str(Path(files.address).parent)])
@@ -195,6 +196,7 @@ def test_damage_of_a_replaced_part_does_not_matter(files: SweepFiles) -> None:
     assert rows(files) == [("a-0", "done"), ("b-0", "done")]
 
 
+@pytest.mark.long
 @pytest.mark.faults
 @pytest.mark.parametrize("table", ["runs", "curves"])
 def test_no_flipped_byte_changes_a_value_unnoticed(files: SweepFiles, table: str) -> None:

@@ -40,6 +40,7 @@ def contents(files: SweepFiles) -> dict[str, pd.DataFrame]:
     }
 
 
+@pytest.mark.long
 @examples(10)
 @given(seed=st.integers(0, 1000))
 def test_merging_keeps_every_value(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
@@ -134,6 +135,7 @@ def test_readers_see_every_run_once_while_parts_are_written_merged_and_removed(f
     assert len(files.read("runs")) == 2 * rounds
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_an_interrupted_merge_loses_and_repeats_nothing(files: SweepFiles) -> None:
     written_in_parts(files)

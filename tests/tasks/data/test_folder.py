@@ -46,6 +46,7 @@ def _hold(folder: Path, marks: Path) -> None:
             marks.unlink()
 
 
+@pytest.mark.long
 def test_only_one_process_at_a_time_holds_the_lock(tmp_path: Path) -> None:
     """If both were in the body at once, the second would find the mark of the first."""
     marks = tmp_path / "busy"

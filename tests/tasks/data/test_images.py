@@ -271,6 +271,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.data(name)) for name in PUBLISHED])
 def test_published_data_has_the_expected_checksum(name: str) -> None:
     assert list(images.faults(name)) == []

@@ -97,6 +97,7 @@ class Plain:
         }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("params", [NARROW, WIDE, ALREADY], ids=["narrow", "wide", "aligned"])
 def test_a_run_equals_the_slow_reference(params: Params) -> None:
     seeds = [3, 4]

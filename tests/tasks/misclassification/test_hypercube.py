@@ -103,6 +103,7 @@ class Plain:
         }
 
 
+@pytest.mark.long
 def test_a_run_trains_like_autograd_on_one_sample_at_a_time() -> None:
     seeds = [2, 5]
     frames = frames_of([SMALL] * 2, seeds)

@@ -37,6 +37,7 @@ def test_the_first_images_of_each_class_are_taken_equally_many_of_each() -> None
     assert balanced(y, 100, 3).tolist() == list(range(9)), "classes that have fewer give all they have"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("network", ["fc", "resnet20"])
 def test_firing_equals_a_count_image_by_image(network: str) -> None:
     # More images than are evaluated at once.

@@ -135,6 +135,7 @@ class Plain:
         }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("params", [BIASED, HINGE, FIRST, DEEP], ids=["biases", "hinge", "first layer", "deep"])
 def test_a_run_trains_like_autograd_on_one_sample_at_a_time(params: Params) -> None:
     seeds = [3, 4]
